@@ -1,0 +1,1 @@
+"""Sandboxes and containers: the interface that the node uses, and the runtimes behind it."""

@@ -1,0 +1,94 @@
+"""Kernel tests get a host of their own: a network and a mount namespace that end with the test.
+
+The whole worker moves into a private mount namespace with an empty ``/run``
+and ``/var/lib`` when it starts; each test marked ``kernel`` moves into a new, empty network namespace.
+Threads and programs that the test starts inherit both. Nothing of the machine is reached.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWNET = 0x40000000
+ROOT = os.geteuid() == 0
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_counts = {"ran": 0, "skipped": 0}
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        errno = ctypes.get_errno()
+        raise OSError(errno, f"{what}: {os.strerror(errno)}")
+
+
+def unshare(flags: int) -> None:
+    """Move the calling thread into new namespaces (``CLONE_NEW*``)."""
+    _check(_libc.unshare(flags), "unshare")
+
+
+def setns(fd: int, flags: int) -> None:
+    """Move the calling thread into the namespace that ``fd`` names."""
+    _check(_libc.setns(fd, flags), "setns")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not ROOT or (config.getoption("numprocesses", default=None) and not hasattr(config, "workerinput")):
+        return
+    unshare(CLONE_NEWNS | CLONE_NEWNET)
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    for directory in ("/run", "/var/lib"):
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", directory], check=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not ROOT:
+        for item in items:
+            if item.get_closest_marker("kernel"):
+                item.add_marker(pytest.mark.skip(reason="needs root: makes network namespaces"))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    if not item.get_closest_marker("kernel"):
+        return
+    if report.skipped and ROOT:
+        report.outcome = "failed"
+        report.longrepr = f"kernel test skipped although root is here: {report.longrepr}"
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if "kernel" in report.keywords:
+        if report.when == "call":
+            _counts["ran"] += 1
+        elif report.skipped:
+            _counts["skipped"] += 1
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    who = "root" if ROOT else "not root"
+    terminalreporter.write_line(f"kernel tests: {_counts['ran']} run, {_counts['skipped']} skipped ({who})")
+
+
+@pytest.fixture(autouse=True)
+def _own_network(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.node.get_closest_marker("kernel") is None:
+        yield
+        return
+    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        unshare(CLONE_NEWNET)
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        yield
+    finally:
+        setns(before, CLONE_NEWNET)
+        os.close(before)
