@@ -16,6 +16,7 @@ NEEDS := \
 	ip:iproute2 \
 	conntrack:conntrack \
 	busybox:busybox-static \
+	iptables:iptables \
 	/usr/lib/cni/bridge:containernetworking-plugins
 
 .PHONY: help setup demo test lint bench format lock clean packages
@@ -37,7 +38,8 @@ packages:
 		if [[ $$proof == /* ]]; then [ -e "$$proof" ] || missing+=("$$package"); \
 		else command -v "$$proof" >/dev/null || [ -x "/usr/sbin/$$proof" ] || missing+=("$$package"); fi; \
 	done; \
-	[ -d $(VENV) ] || $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv); \
+	command -v $(PYTHON) >/dev/null || missing+=(python3 python3-venv); \
+	[ -d $(VENV) ] || ! command -v $(PYTHON) >/dev/null || $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv); \
 	if [ $${#missing[@]} -gt 0 ]; then \
 		if [ "$$(id -u)" != 0 ]; then \
 			echo "setup: missing Debian packages: $${missing[*]} (as root: apt-get install $${missing[*]})" >&2; exit 1; \
