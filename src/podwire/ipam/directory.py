@@ -169,7 +169,7 @@ class Leases:
         """Return the addresses of one attachment; if there are none, those of old files with the ID alone."""
         held = self._index.held
         found = held.get(Holder(container_id, ifname)) or held.get(Holder(container_id, "")) or ()
-        return tuple(found)
+        return tuple(sorted(found, key=lambda address: (address.version, int(address))))
 
     def last_reserved(self, position: int) -> Address | None:
         """Return the address that set ``position`` gave last, if that is known."""
@@ -193,6 +193,7 @@ class Leases:
             except FileExistsError:
                 present = _holder(self._read(name))
                 if present is not None:
+                    os.unlink(_NEW, dir_fd=self._directory)
                     raise AddressTaken(address, present) from None
                 os.unlink(name, dir_fd=self._directory)
                 self._link_new(name)
