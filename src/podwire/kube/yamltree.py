@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from yaml.cyaml import CParser
+from yaml._yaml import CParser
 
 MAX_BYTES = 10 << 20
 MAX_NODES = 100_000
@@ -125,7 +125,7 @@ class _Builder:
         self._anchors: dict[str, Node | None] = {}
 
     def documents(self) -> list[Node]:
-        found = []
+        found: list[Node] = []
         while True:
             event = self._parser.get_event()
             if isinstance(event, yaml.StreamEndEvent):
@@ -141,13 +141,13 @@ class _Builder:
         if level > MAX_DEPTH:
             raise TreeError(f"nested more than {MAX_DEPTH} levels deep", line, column)
         if isinstance(event, yaml.AliasEvent):
-            return self._alias(event.anchor, line, column)
+            return self._alias(event.anchor or "", line, column)
         if event.anchor:
             self._anchors[event.anchor] = None
         node: Node
         if isinstance(event, yaml.ScalarEvent):
             tag = _tag(event.tag, ("str", "int", "float", "bool", "null"), line, column)
-            node = Scalar(line, column, text=event.value, plain=event.style is None, tag=tag)
+            node = Scalar(line, column, text=event.value, plain=not event.style, tag=tag)
         elif isinstance(event, yaml.SequenceStartEvent):
             _tag(event.tag, ("seq",), line, column)
             node = self._sequence(Sequence(line, column, items=[]), level)
@@ -211,7 +211,7 @@ def _tag(tag: str | None, allowed: tuple[str, ...], line: int, column: int) -> s
     return name
 
 
-def scalar_value(node: Scalar) -> None | bool | int | float | str:
+def scalar_value(node: Scalar) -> bool | int | float | str | None:
     """The value that the Kubernetes tools read from a scalar where any type is allowed."""
     if node.tag == "str" or not node.plain:
         return node.text
@@ -220,28 +220,19 @@ def scalar_value(node: Scalar) -> None | bool | int | float | str:
         return None
     if text in _BOOLEANS:
         return _BOOLEANS[text]
-    number = text.replace("_", "")
-    if _INTEGER.fullmatch(text) and number[-1].isalnum():
-        return _integer(number)
+    if _INTEGER.fullmatch(text):
+        return _integer(text)
     if _FLOAT.fullmatch(text) or _SPECIAL.fullmatch(text):
-        return float(
-            text.replace(".inf", "inf")
-            .replace(".Inf", "inf")
-            .replace(".INF", "inf")
-            .replace(".nan", "nan")
-            .replace(".NaN", "nan")
-            .replace(".NAN", "nan")
-        )
+        return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
     return text
 
 
-def _integer(number: str) -> int | float | str:
-    sign = -1 if number.startswith("-") else 1
-    digits = number.lstrip("+-")
-    if len(digits) > 128:
-        return float(number) if digits.isdigit() else number
-    octal = re.fullmatch(r"0[oO]?([0-7]+)", digits)
+def _integer(text: str) -> int | float | str:
+    number = text.replace("_", "")
+    octal = re.fullmatch(r"([-+]?)0[oO]?([0-7]+)", number)
+    if len(number) > 128:
+        return float(number) if number.lstrip("+-").isdigit() else text
     try:
-        return sign * (int(octal[1], 8) if octal else int(digits, 0))
+        return int(octal[1] + octal[2], 8) if octal else int(number, 0)
     except ValueError:
-        return number
+        return text
