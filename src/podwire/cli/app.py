@@ -1,4 +1,4 @@
-"""The command line: names, arguments, options and their help. What a command does stands in its own module."""
+"""The command line: names, arguments, options, help. What a command does stands in its own module."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ app.add_typer(cni, name="cni")
 
 @app.command()
 def up(
+    *,
     paths: Annotated[
         list[str] | None,
         typer.Argument(
@@ -124,6 +125,7 @@ def up(
 
 @app.command()
 def down(
+    *,
     timeout: Annotated[
         float,
         typer.Option(
@@ -147,6 +149,7 @@ def down(
 
 @app.command()
 def get(
+    *,
     kind: Annotated[
         str,
         typer.Argument(metavar="KIND", help="pods, nodes or events; or KIND/NAME.", show_default=False),
@@ -188,6 +191,7 @@ def get(
 
 @app.command()
 def describe(
+    *,
     kind: Annotated[
         str, typer.Argument(metavar="KIND", help="pod or node; or KIND/NAME.", show_default=False)
     ],
@@ -203,6 +207,7 @@ def describe(
 
 @app.command()
 def logs(
+    *,
     pod: PodName,
     container: ContainerName = "",
     namespace: Namespace = None,
@@ -229,6 +234,7 @@ def logs(
 
 @app.command("exec")
 def exec_(
+    *,
     pod: PodName,
     program: Annotated[
         list[str],
@@ -271,15 +277,15 @@ Variables: NETCONFPATH, the directory of configurations (/etc/cni/net.d); CNI_PA
 programs, separated by colons; CNI_ARGS, K=V;K=V; CAP_ARGS, a JSON object of capability arguments; CNI_IFNAME.
 
 The plugins that Podwire has run inside this process. Where CNI_PATH is set, a program of that name found
-there is run instead: what you name yourself wins. Without CNI_PATH, the plugins that Podwire does not have are
-looked for in /opt/cni/bin and /usr/lib/cni.
+there is run instead: what you name yourself wins. Without CNI_PATH, the plugins that Podwire does not have
+are looked for in /opt/cni/bin and /usr/lib/cni.
 
 The container ID is `cnitool-` and the first 20 hexadecimal digits of the SHA-512 of the absolute NETNS, as
 cnitool has it, and results are cached in /var/lib/cni (with --root in DIR/lib/cni).
 """
 
 
-def _cni(verb: str, network: str, netns: str, ifname: str, output: str, root: Path | None) -> int:
+def _cni(verb: str, network: str, netns: str, *, ifname: str, output: str, root: Path | None) -> int:
     from podwire.cli import cnitool
 
     return cnitool.run(verb, network, netns, ifname=ifname, output=output, places=Locations.of(root))
@@ -290,7 +296,7 @@ def cni_add(
     network: Network, netns: Netns, ifname: Ifname = "eth0", output: CNIOutput = "", root: Root = None
 ) -> int:
     """Attach NETNS to NETWORK."""
-    return _cni("add", network, netns, ifname, output, root)
+    return _cni("add", network, netns, ifname=ifname, output=output, root=root)
 
 
 @cni.command("check", help=_CNI_HELP.format(what="Check that NETNS is attached to NETWORK as it should be."))
@@ -298,7 +304,7 @@ def cni_check(
     network: Network, netns: Netns, ifname: Ifname = "eth0", output: CNIOutput = "", root: Root = None
 ) -> int:
     """Check the attachment of NETNS to NETWORK."""
-    return _cni("check", network, netns, ifname, output, root)
+    return _cni("check", network, netns, ifname=ifname, output=output, root=root)
 
 
 @cni.command("del", help=_CNI_HELP.format(what="Detach NETNS from NETWORK; NETNS may be gone already."))
@@ -306,7 +312,7 @@ def cni_del(
     network: Network, netns: Netns, ifname: Ifname = "eth0", output: CNIOutput = "", root: Root = None
 ) -> int:
     """Detach NETNS from NETWORK."""
-    return _cni("del", network, netns, ifname, output, root)
+    return _cni("del", network, netns, ifname=ifname, output=output, root=root)
 
 
 @app.command()

@@ -114,7 +114,7 @@ def ipv6_is_off() -> bool:
 
 
 def overlaps(wanted: Iterable[Network], taken: Iterable[tuple[Network, str]]) -> None:
-    """No range of ``wanted`` shares addresses with what the host uses: ``taken``, each with where it is from."""
+    """No range of ``wanted`` overlaps one that the host uses: ``taken``, each with where it is from."""
     entries = list(taken)
     for network in wanted:
         for other, where in entries:

@@ -62,7 +62,7 @@ async def find_pod(client: NodeClient, name: str, namespace: str | None) -> Pod:
 
 
 def container_of(pod: Pod, name: str) -> str:
-    """The container ``name`` of ``pod``, or its only or first one; an unknown name is an error with the list."""
+    """The container ``name`` of ``pod``, or its first one; an unknown name is an error with the list."""
     known = [container.name for container in (*pod.spec.init_containers, *pod.spec.containers)]
     if name:
         if name not in known:

@@ -1,4 +1,4 @@
-"""Label selectors as kubectl's ``-l`` takes them: ``k=v``, ``k==v``, ``k!=v``, ``k``, ``!k``, ``k in (a,b)``."""
+"""Label selectors as kubectl's ``-l`` takes them."""
 
 from __future__ import annotations
 
