@@ -6,6 +6,7 @@ import ipaddress
 from pathlib import Path
 
 import pytest
+
 from podwire.cli import checks
 from podwire.cli.errors import CommandError
 

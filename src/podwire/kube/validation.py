@@ -1,7 +1,9 @@
 """x."""
 
 from __future__ import annotations
+
 from dataclasses import dataclass
+
 from podwire.kube.objects import Pod
 
 
