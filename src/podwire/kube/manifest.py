@@ -12,7 +12,8 @@ from podwire.kube import yamltree
 from podwire.kube.errors import FieldError, ManifestError
 from podwire.kube.objects import Pod
 from podwire.kube.schema import Fault, decode, find, shown
-from podwire.kube.validation import Invalid, validate_pod, validate_static
+from podwire.kube.rules import Invalid
+from podwire.kube.validation import validate_pod, validate_static
 from podwire.kube.yamltree import Mapping, Node, Scalar, TreeError
 
 FAILED_PARSE = "FailedParse"
