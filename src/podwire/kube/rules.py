@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+INT32_MAX = (1 << 31) - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
@@ -48,13 +50,12 @@ class Rules:
         hint = f': did you mean "{near[0]}"?' if near else ""
         self.add(field, text, f"one of {', '.join(names)} is expected{hint}")
 
-    def between(self, field: str, number: int | None, low: int, high: int = (1 << 31) - 1) -> None:
-        """The number is in the range, both ends included, or left out."""
-        if number is not None and not low <= number <= high:
-            limit = f"{low} to {high}" if high != (1 << 31) - 1 else f"{low} or more"
-            self.add(
-                field, number, f"{limit} is expected" if number < low or high < (1 << 31) - 1 else "too large"
-            )
+    def between(self, field: str, number: int | None, low: int, high: int | None = None) -> None:
+        """The number is in the range, both ends included, or left out; without ``high`` it is an int32."""
+        if number is None or low <= number <= (INT32_MAX if high is None else high):
+            return
+        limit = f"{low} or more" if high is None and number < low else f"{low} to {high or INT32_MAX}"
+        self.add(field, number, f"{limit} is expected")
 
     def exactly_one(self, field: str, present: Iterable[str], choices: str) -> None:
         """Exactly one of several fields is set."""

@@ -5,15 +5,13 @@ Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go, pkg/kubelet/co
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 from msgspec import UNSET
 
 from podwire.kube import names
-from podwire.kube.objects import Container, Pod, PodSecurityContext, PodSpec, Toleration, Volume
+from podwire.kube.objects import Pod, PodSecurityContext, PodSpec, Toleration, Volume
 from podwire.kube.ports import host_ports
 from podwire.kube.quantity import QuantityError, parse_quantity
+from podwire.kube.references import all_containers, volume_sources
 from podwire.kube.rules import Invalid, Rules
 from podwire.kube.validation_container import check_container
 
@@ -41,14 +39,6 @@ def validate_pod(pod: Pod) -> list[Invalid]:
     _check_spec(rules, pod.spec)
     _check_containers(rules, pod.spec)
     _check_host_ports(rules, pod)
-    return rules.invalid
-
-
-def validate_static(pod: Pod) -> list[Invalid]:
-    """What a pod that comes from a file or a URL may not refer to, because nobody would look it up."""
-    rules = Rules()
-    for field, resource in _references(pod.spec):
-        rules.add(field, None, f"static pods may not reference {resource}")
     return rules.invalid
 
 
@@ -108,9 +98,7 @@ def _check_labels(rules: Rules, field: str, labels: dict[str, str]) -> None:
 
 def _check_spec(rules: Rules, spec: PodSpec) -> None:
     rules.one_of("spec.restartPolicy", spec.restart_policy, ("Always", "OnFailure", "Never"))
-    rules.between(
-        "spec.terminationGracePeriodSeconds", spec.termination_grace_period_seconds, 0, (1 << 63) - 1
-    )
+    rules.between("spec.terminationGracePeriodSeconds", spec.termination_grace_period_seconds, 0)
     rules.between("spec.activeDeadlineSeconds", spec.active_deadline_seconds, 1)
     _check_dns(rules, spec)
     _check_labels(rules, "spec.nodeSelector", spec.node_selector)
@@ -195,20 +183,9 @@ def _check_toleration(rules: Rules, path: str, toleration: Toleration) -> None:
         rules.add(f"{path}.effect", toleration.effect, "with tolerationSeconds it is NoExecute")
 
 
-def _sources(volume: Volume) -> dict[str, Any]:
-    """The sources that are given, by their name in the API."""
-    found = {}
-    for field in volume.__struct_fields__:
-        value = getattr(volume, field)
-        if field != "name" and value is not None and value is not UNSET:
-            found[field] = value
-    encoded = dict(zip(volume.__struct_fields__, volume.__struct_encode_fields__, strict=True))
-    return {encoded[field]: value for field, value in found.items()}
-
-
 def _check_volume(rules: Rules, path: str, volume: Volume) -> None:
     rules.syntax(f"{path}.name", volume.name, names.dns_label)
-    rules.exactly_one(path, _sources(volume), "hostPath, emptyDir and the other sources")
+    rules.exactly_one(path, volume_sources(volume), "hostPath, emptyDir and the other sources")
     if volume.host_path is not None:
         host = volume.host_path
         rules.required(f"{path}.hostPath.path", host.path)
@@ -227,18 +204,11 @@ def _check_volume(rules: Rules, path: str, volume: Volume) -> None:
                 rules.add(f"{path}.emptyDir.sizeLimit", limit, "a quantity such as 1Gi is expected")
 
 
-def _all_containers(spec: PodSpec) -> Iterator[tuple[str, Container, bool]]:
-    for index, container in enumerate(spec.init_containers):
-        yield f"spec.initContainers[{index}]", container, True
-    for index, container in enumerate(spec.containers):
-        yield f"spec.containers[{index}]", container, False
-
-
 def _check_containers(rules: Rules, spec: PodSpec) -> None:
     rules.required("spec.containers", spec.containers)
-    for path, container, init in _all_containers(spec):
+    for path, container, init in all_containers(spec):
         check_container(rules, path, container, spec, init=init)
-    named = ((f"{path}.name", c.name) for path, c, _ in _all_containers(spec) if c.name)
+    named = ((f"{path}.name", c.name) for path, c, _ in all_containers(spec) if c.name)
     rules.unique(named, "the name")
 
 
@@ -249,63 +219,3 @@ def _check_host_ports(rules: Rules, pod: Pod) -> None:
         first = next((other for other in ports[:index] if port.same(other)), None)
         if first is not None:
             rules.add(port.field, port.port, f"{port} is here twice, first in {first.field}")
-
-
-def _references(spec: PodSpec) -> Iterator[tuple[str, str]]:
-    """The fields that refer to other objects of the API, with the resource that they refer to."""
-    for field, text in (
-        ("serviceAccountName", spec.service_account_name),
-        ("serviceAccount", spec.service_account),
-    ):
-        if text:
-            yield f"spec.{field}", "serviceaccounts"
-    if _given(spec.image_pull_secrets):
-        yield "spec.imagePullSecrets", "secrets"
-    if _given(spec.resource_claims):
-        yield "spec.resourceClaims", "resourceclaims"
-    for path, container, _ in _all_containers(spec):
-        for index, env in enumerate(container.env):
-            if env.value_from is not None and env.value_from.config_map_key_ref is not UNSET:
-                yield f"{path}.env[{index}].valueFrom.configMapKeyRef", "configmaps"
-            if env.value_from is not None and env.value_from.secret_key_ref is not UNSET:
-                yield f"{path}.env[{index}].valueFrom.secretKeyRef", "secrets"
-        for index, source in enumerate(_items(container.env_from)):
-            for key, resource in (("configMapRef", "configmaps"), ("secretRef", "secrets")):
-                if source.get(key) is not None:
-                    yield f"{path}.envFrom[{index}].{key}", resource
-    for index, volume in enumerate(spec.volumes):
-        path = f"spec.volumes[{index}]"
-        for source, value in _sources(volume).items():
-            if source in _VOLUME_RESOURCES:
-                yield f"{path}.{source}", _VOLUME_RESOURCES[source]
-            elif isinstance(value, dict) and value.get("secretRef") is not None:
-                yield f"{path}.{source}.secretRef", "secrets"
-        projected = volume.projected if isinstance(volume.projected, dict) else {}
-        for at, source in enumerate(_items(projected.get("sources"))):
-            for key, resource in _PROJECTED_RESOURCES.items():
-                if source.get(key) is not None:
-                    yield f"{path}.projected.sources[{at}].{key}", resource
-
-
-_VOLUME_RESOURCES = {
-    "secret": "secrets",
-    "configMap": "configmaps",
-    "persistentVolumeClaim": "persistentvolumeclaims",
-    "ephemeral": "persistentvolumeclaims",
-    "csi": "csidrivers",
-}
-_PROJECTED_RESOURCES = {
-    "secret": "secrets",
-    "configMap": "configmaps",
-    "serviceAccountToken": "serviceaccounts",
-    "clusterTrustBundle": "clustertrustbundles",
-    "podCertificate": "podcertificates",
-}
-
-
-def _given(value: Any) -> bool:
-    return value is not UNSET and bool(value)
-
-
-def _items(value: Any) -> list[dict[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from podwire.kube.defaults import static_name, static_pod
 from podwire.kube.errors import ManifestError
-from podwire.kube.manifest import load_pod
+from podwire.kube.manifest import load_manifest
 from podwire.kube.objects import Pod
 from podwire.kube.yamltree import MAX_BYTES
 from podwire.sources.problems import Reason, SourceProblem
@@ -72,7 +72,7 @@ class Manifest:
 
     def _parse(self, data: bytes, node_name: str) -> None:
         try:
-            pod = load_pod(data, self.shown)
+            loaded = load_manifest(data, self.shown)
         except ManifestError as error:
             namespace, _, name = error.pod.partition("/")
             pod_name = f"{namespace}/{static_name(name, node_name)}" if name else ""
@@ -81,16 +81,22 @@ class Manifest:
                 for fault in error.errors
             )
             return
-        if pod is not None:
-            pod = static_pod(pod, node_name=node_name, source=FILE, path=self.path)
-            if len(pod.metadata.name) > _NAME_LIMIT:
-                message = (
-                    f"metadata.name: {pod.metadata.name}: with the node's name it is longer"
-                    f" than {_NAME_LIMIT} characters"
-                )
-                self.problems = (self._problem(Reason.FAILED_VALIDATION, message, pod=pod.full_name),)
-                return
-        self.pod, self.problems = pod, ()
+        if loaded is None:
+            self.pod, self.problems = None, ()
+            return
+        pod = static_pod(loaded.pod, node_name=node_name, source=FILE, path=self.path)
+        if len(pod.metadata.name) > _NAME_LIMIT:
+            message = (
+                f"metadata.name: {pod.metadata.name}: with the node's name it is longer"
+                f" than {_NAME_LIMIT} characters"
+            )
+            self.problems = (self._problem(Reason.FAILED_VALIDATION, message, pod=pod.full_name),)
+            return
+        self.pod = pod
+        self.problems = tuple(
+            SourceProblem(FILE, self.shown, fault.line, Reason.AMBIGUOUS_PORT, fault.text, pod.full_name)
+            for fault in loaded.warnings
+        )
 
     def _problem(self, reason: Reason, message: str, line: int | None = None, pod: str = "") -> SourceProblem:
         kept = self.pod is not None
@@ -133,7 +139,7 @@ def is_temporary(name: str) -> bool:
 def holds_pod(path: str) -> bool:
     """Whether a file is a manifest that would be used under another name."""
     try:
-        return load_pod(read(path)[0]) is not None
+        return load_manifest(read(path)[0]) is not None
     except (ManifestError, NotRegular, OSError):
         return False
 

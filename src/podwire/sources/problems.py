@@ -13,6 +13,7 @@ class Reason(StrEnum):
     FAILED_PARSE = "FailedParse"
     FAILED_VALIDATION = "FailedValidation"
     FAILED_READ = "FailedRead"
+    AMBIGUOUS_PORT = "AmbiguousHostPort"
     DUPLICATE_NAME = "DuplicateName"
     IGNORED_FILE = "IgnoredFile"
     MISSING_PATH = "MissingPath"
