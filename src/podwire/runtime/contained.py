@@ -1,14 +1,15 @@
-"""One container as its supervisor sees it: started, its output pumped into the log, stopped, its end recorded."""
+"""One container as its supervisor sees it: started, its output logged, stopped, its end recorded."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from podwire.runtime import atomic, launch, linux
 from podwire.runtime.logs import LogFile, Stream
@@ -28,6 +29,14 @@ State = dict[str, Any]
 Answer = Callable[[State], None]
 
 
+class LogTarget(NamedTuple):
+    """Where a container's output goes, as LogFile takes it; an empty path is nowhere."""
+
+    path: str
+    limit: int
+    files: int
+
+
 class Namespaces:
     """Where the processes of a sandbox go."""
 
@@ -40,7 +49,7 @@ class Namespaces:
         self._mount = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
 
     def fork(self) -> tuple[int, int]:
-        """Fork the first process of a new container, in the right PID namespace and a mount namespace of its own.
+        """Fork the first process of a new container: in its PID namespace and a mount namespace of its own.
 
         Returns its PID (0 in the child) and a descriptor of that mount namespace. OSError.
         """
@@ -101,25 +110,25 @@ class Contained:
     @property
     def alive(self) -> bool:
         """Whether its first process is there."""
-        return self.state["state"] != EXITED and self.state["pid"] != 0
+        return bool(self.state["state"] != EXITED and self.state["pid"])
 
     @property
     def running(self) -> bool:
         """Whether its program runs."""
         return bool(self.state["state"] == RUNNING)
 
-    def start(self, hostname: str, log_path: str, limit: int, files: int, notes: list[str], answer: Answer) -> int:
+    def start(self, hostname: str, log: LogTarget, notes: list[str], answer: Answer) -> int:
         """Fork its program; ``answer`` is called when it runs or has failed. Returns the PID.
 
         Raises :class:`podwire.runtime.launch.StartFailure` or OSError when it comes to nothing at once.
         """
         run = launch.program(self._config, hostname)
         self.program = run
-        if log_path:
+        if log.path:
             try:
-                self._log = LogFile(log_path, limit, files)
+                self._log = LogFile(log.path, log.limit, log.files)
             except OSError as error:
-                raise launch.StartFailure(f"log {log_path}: {os.strerror(error.errno or 0)}") from error
+                raise launch.StartFailure(f"log {log.path}: {os.strerror(error.errno or 0)}") from error
         mounts = [
             launch.Bind(mount["host_path"], mount["container_path"], mount["readonly"])
             for mount in self._config["mounts"]
@@ -146,7 +155,7 @@ class Contained:
         self.state.update(pid=pid, start_time=linux.start_time(pid), message="; ".join(notes))
         self._loop.watch(report, self._on_report)
         for fd in ours:
-            self._loop.watch(fd, lambda fd=fd: self._pump(fd))  # type: ignore[misc]
+            self._loop.watch(fd, functools.partial(self._pump, fd))
         return pid
 
     def _open_streams(self, tty: bool, opened: list[int]) -> tuple[dict[int, list[Stream]], list[int]]:
@@ -266,7 +275,12 @@ class Contained:
             self._log.close()
             self._log = None
         self.state.update(
-            state=EXITED, finished_at=time.time_ns(), exit_code=exit_code, signal=number, reason=reason, message=message
+            state=EXITED,
+            finished_at=time.time_ns(),
+            exit_code=exit_code,
+            signal=number,
+            reason=reason,
+            message=message,
         )
         self._save()
         failure = {"error": {"code": "FailedPrecondition", "message": message}, "state": self.state}
@@ -287,8 +301,8 @@ class Contained:
             os.kill(pid, signal.SIGKILL)
             return
         if self._kill is None and self._namespaces.pid_mode == CONTAINER and not hears_term(pid):
-            # The kernel keeps signals without a handler from PID 1 of a namespace. TERM's default action is to
-            # end the program, as it would anywhere else.
+            # The kernel keeps signals without a handler from PID 1 of a namespace. TERM's default action is
+            # to end the program, as it would anywhere else.
             self._by_term = True
             os.kill(pid, signal.SIGKILL)
             return

@@ -19,8 +19,8 @@ _LOCAL = (
 def hosts(config: SandboxConfig, ips: Sequence[str], host_file: str) -> str:
     """/etc/hosts with the lines that the kubelet writes (pkg/kubelet/kubelet_pods.go, nodeHostsFileContent).
 
-    A pod of its own network gets the local names, then each of its addresses with its names; one in the host's
-    network gets ``host_file``, the text of the machine's. The pod's aliases come last.
+    A pod of its own network gets the local names, then each of its addresses with its names; one in the
+    host's network gets ``host_file``, the text of the machine's. The pod's aliases come last.
     """
     metadata = config.metadata
     lines = [f"# Written by podwire for pod {metadata.namespace}/{metadata.name}."]

@@ -1,4 +1,4 @@
-"""A program run inside a running container (CRI Exec): forked into its namespaces, with the caller's streams."""
+"""A program run inside a running container (CRI Exec): in its namespaces, with the caller's streams."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class Inside:
         container: Contained,
         argv: tuple[str, ...],
         streams: Sequence[int],
+        *,
         namespaces: Namespaces,
         loop: Loop,
         send: Callable[[State], None],
@@ -31,7 +32,9 @@ class Inside:
         if container.program is None or not container.running:
             raise launch.StartFailure("it does not run")
         tty = len(streams) == 1
-        environment = {"TERM": "xterm", **container.program.environment} if tty else container.program.environment
+        environment = (
+            {"TERM": "xterm", **container.program.environment} if tty else container.program.environment
+        )
         run = container.program._replace(argv=argv, environment=environment, tty=tty)
         inside = os.open(f"/proc/{container.state['pid']}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         try:

@@ -65,7 +65,9 @@ def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() else None
 
 
-def program(config: Mapping[str, Any], hostname: str, passwd: str = "/etc/passwd", group: str = "/etc/group") -> Program:
+def program(
+    config: Mapping[str, Any], hostname: str, passwd: str = "/etc/passwd", group: str = "/etc/group"
+) -> Program:
     """The program of a container: ``config`` is a ContainerConfig as JSON. Raises :class:`StartFailure`.
 
     The user is looked up in the machine's passwd and group files as container runtimes do it: a user without
@@ -94,7 +96,7 @@ def program(config: Mapping[str, Any], hostname: str, passwd: str = "/etc/passwd
     environment = {"PATH": DEFAULT_PATH, "HOSTNAME": hostname, "HOME": home}
     if config["tty"]:
         environment["TERM"] = "xterm"
-    environment.update({key: value for key, value in config["envs"]})
+    environment.update(config["envs"])
     argv = (*config["command"], *config["args"])
     for text in (*argv, *environment, *environment.values(), config["working_dir"]):
         if "\0" in text:
@@ -116,14 +118,16 @@ def bind(mount: Bind) -> None:
     try:
         source = stat.S_ISDIR(os.stat(mount.source).st_mode)  # noqa: PTH116
     except OSError as error:
-        raise StartFailure(f"mount {mount.target}: {mount.source}: {os.strerror(error.errno or 0)}") from error
+        raise StartFailure(
+            f"mount {mount.target}: {mount.source}: {os.strerror(error.errno or 0)}"
+        ) from error
     target = os.path.realpath(mount.target)
     try:
         directory = stat.S_ISDIR(os.stat(target).st_mode)  # noqa: PTH116
     except OSError as error:
         raise StartFailure(
-            f"mount {mount.target}: {target}: {os.strerror(error.errno or 0)} (programs see this machine's file "
-            "system, so the place to mount on must exist here)"
+            f"mount {mount.target}: {target}: {os.strerror(error.errno or 0)} (programs see this machine's "
+            "file system, so the place to mount on must exist here)"
         ) from error
     if source != directory:
         kinds = {True: "a directory", False: "a file"}
@@ -133,11 +137,14 @@ def bind(mount: Bind) -> None:
     try:
         linux.mount(mount.source, target, flags=linux.MS_BIND | linux.MS_REC)
         if mount.readonly:
-            # A remount must repeat the flags that the file system was mounted with; ST_* equal MS_* for these.
+            # A remount must repeat the flags that the file system was mounted with; ST_* equal MS_* for
+            # these.
             kept = os.statvfs(target).f_flag & (linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
             linux.mount("none", target, flags=linux.MS_BIND | linux.MS_REMOUNT | linux.MS_RDONLY | kept)
     except OSError as error:
-        raise StartFailure(f"mount {mount.target}: {mount.source}: {os.strerror(error.errno or 0)}") from error
+        raise StartFailure(
+            f"mount {mount.target}: {mount.source}: {os.strerror(error.errno or 0)}"
+        ) from error
 
 
 def reset_signals() -> None:
@@ -172,8 +179,8 @@ def child(
 ) -> NoReturn:
     """Become ``run``. Called in the forked child; never returns.
 
-    ``streams`` are the three standard streams; with a terminal all three are the same descriptor. A failure is
-    written to ``report`` (close-on-exec) as ``<exit code> <reason> <message>``, and is the exit code too.
+    ``streams`` are the three standard streams; with a terminal all three are the same descriptor. A failure
+    is written to ``report`` (close-on-exec) as ``<exit code> <reason> <message>``, and is the exit code too.
     """
     code = 128
     said = False
@@ -203,7 +210,9 @@ def child(
         _report(report, failure.exit_code, failure.reason, failure.message)
     except OSError as error:
         said = True
-        _report(report, code, START_ERROR, f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        _report(
+            report, code, START_ERROR, f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        )
     finally:
         if not said:
             _report(report, code, START_ERROR, "the program could not be started")
@@ -228,8 +237,8 @@ def _become(run: Program, report: int) -> None:
         os.chdir(run.directory)
     except OSError as error:
         raise StartFailure(
-            f"working directory {run.directory}: {os.strerror(error.errno or 0)} (programs see this machine's "
-            "file system)"
+            f"working directory {run.directory}: {os.strerror(error.errno or 0)} (programs see this "
+            "machine's file system)"
         ) from error
 
 

@@ -1,7 +1,4 @@
-"""The system calls about processes and mounts that Python 3.11 does not have (unshare(2), setns(2), mount(2), prctl(2)).
-
-Imported by the spawner, which every sandbox is forked from: nothing heavy may be imported here.
-"""
+"""System calls about processes and mounts that Python 3.11 does not have."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ def setns(fd: int, kind: int) -> None:
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
-    """mount(2); OSError with ``target`` as its file name."""
+    """Mount a file system or a directory (mount(2)); OSError with ``target`` as its file name."""
     result = _libc.mount(
         os.fsencode(source),
         os.fsencode(target),
@@ -60,7 +57,7 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = 
 
 
 def prctl(option: int, value: int | bytes) -> None:
-    """prctl(2) with one argument, a number or a text; OSError."""
+    """Set a property of this process (prctl(2)) to a number or a text; OSError."""
     argument = ctypes.c_char_p(value) if isinstance(value, bytes) else ctypes.c_ulong(value)
     _check(_libc.prctl(option, argument, 0, 0, 0), "prctl")
 

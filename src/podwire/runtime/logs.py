@@ -20,7 +20,7 @@ FILES: Final = 5
 
 
 class LogFile:
-    """A log file that is rotated when it has grown. Writing never fails: what cannot be written is counted."""
+    """A log file that is rotated when it has grown. Writing never fails: what is lost is counted."""
 
     def __init__(self, path: str, limit: int = SIZE_LIMIT, files: int = FILES) -> None:
         """Open for appending, with missing parents made; OSError."""

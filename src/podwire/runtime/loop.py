@@ -1,4 +1,4 @@
-"""The supervisor's event loop: descriptors, timers and the death of children, in one thread and few imports."""
+"""The supervisor's event loop: descriptors, timers and signals, in one thread and few imports."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Loop:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         self.watch(self._wake, self._on_signal)
 
-    def watch(self, fd: int, action: Callable[[], None], events: int = selectors.EVENT_READ) -> None:
+    def watch(self, fd: int, action: Callable[[], object], events: int = selectors.EVENT_READ) -> None:
         """Call ``action`` whenever ``fd`` is readable (or what ``events`` says)."""
         self._selector.register(fd, events, action)
 

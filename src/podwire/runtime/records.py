@@ -1,8 +1,8 @@
 """What is known of each sandbox and container on disk, so that a runtime that starts again finds everything.
 
 ``<root>/sandboxes/<id>/sandbox.json`` is written before anything of the sandbox is made, by the runtime.
-``containers/<id>/config.json`` is the runtime's too; ``state.json`` beside it belongs to the supervisor, and to
-the runtime once the supervisor is dead.
+``containers/<id>/config.json`` is the runtime's too; ``state.json`` beside it belongs to the supervisor, and
+to the runtime once the supervisor is dead.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ContainerRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """What became of a container's program. Times in nanoseconds since the epoch, ``start_time`` as proc(5)."""
+    """What became of a program. Times in nanoseconds since the epoch, ``start_time`` in ticks since boot."""
 
     state: ContainerState = ContainerState.CREATED
     pid: int = 0
@@ -167,7 +167,7 @@ class Places:
         return record, containers
 
     def known(self) -> list[str]:
-        """IDs of the sandboxes that have a record; directories without one (killed while made) are removed."""
+        """IDs of the sandboxes that have a record; directories without one, from a kill, are removed."""
         if not self.sandboxes.is_dir():
             return []
         found = []

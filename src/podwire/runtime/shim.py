@@ -38,7 +38,9 @@ def connect(directory: Path) -> socket.socket:
 class Connection(asyncio.Protocol):
     """Frames over one socket. ``on_event`` gets what is no answer; ``on_lost`` is called once, at its end."""
 
-    def __init__(self, subject: str, on_event: Callable[[wire.Frame], None], on_lost: Callable[[], None]) -> None:
+    def __init__(
+        self, subject: str, on_event: Callable[[wire.Frame], None], on_lost: Callable[[], None]
+    ) -> None:
         self.subject = subject
         self.lost = False
         self._on_event = on_event
@@ -91,7 +93,9 @@ class Connection(asyncio.Protocol):
                 return await future
         except TimeoutError:
             raise RuntimeFault(
-                Code.DEADLINE_EXCEEDED, self.subject, f"its supervisor did not {operation} it in {timeout:g} s"
+                Code.DEADLINE_EXCEEDED,
+                self.subject,
+                f"its supervisor did not {operation} it in {timeout:g} s",
             ) from None
         finally:
             self._waiting.pop(number, None)
@@ -117,7 +121,9 @@ class Connection(asyncio.Protocol):
             if event == "hello":
                 self._hello.set_result(frame)
             else:
-                self._hello.set_exception(RuntimeFault(Code.INTERNAL, self.subject, str(frame.get("message"))))
+                self._hello.set_exception(
+                    RuntimeFault(Code.INTERNAL, self.subject, str(frame.get("message")))
+                )
         elif event is not None:
             self._on_event(frame)
         else:
@@ -140,6 +146,12 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
 
+def settle(future: asyncio.Future[None]) -> None:
+    """Mark a future as done, unless it is."""
+    if not future.done():
+        future.set_result(None)
+
+
 def fault(subject: str, answer: wire.Frame) -> RuntimeFault:
     """The error in an answer."""
     error = answer["error"]
@@ -158,7 +170,7 @@ class Process:
         """Wait until it has ended; False after ``timeout`` seconds."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(self._fd, lambda: done.done() or done.set_result(None))
+        loop.add_reader(self._fd, settle, done)
         try:
             async with asyncio.timeout(timeout):
                 await done

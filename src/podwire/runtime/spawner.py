@@ -1,8 +1,9 @@
 """The process that supervisors are forked from: Python started once, so that a sandbox costs a fork.
 
 Run as a program with one argument, the descriptor of a SOCK_SEQPACKET socket. Each packet is a
-:class:`podwire.runtime.supervisor.Spec` as a JSON list, with the supervisor's first connection attached. It ends
-when the socket does. No module that is not needed by supervisors may be imported here: they share its memory.
+:class:`podwire.runtime.supervisor.Spec` as a JSON list, with the supervisor's first connection attached. It
+ends when the socket does. No module that is not needed by supervisors may be imported here: they share its
+memory.
 """
 
 from __future__ import annotations

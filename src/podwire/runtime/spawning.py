@@ -32,7 +32,7 @@ class Spawner:
         self._socket: socket.socket | None = None
 
     def spawn(self, spec: Spec, control: socket.socket) -> None:
-        """Ask for a supervisor whose first connection is ``control``; what goes wrong is told there. OSError."""
+        """Ask for a supervisor whose first connection is ``control``; its failure is told there. OSError."""
         packet = json.dumps(spec).encode()
         with self._lock:
             try:

@@ -1,7 +1,8 @@
 """The process that holds one sandbox: its namespaces, its containers, and a socket on which it is asked.
 
-It lives on its own, so the node may end and come back. Protocol: frames (:mod:`podwire.runtime.wire`), requests
-``{"id", "op", ...}``, answers ``{"id", "ok" | "error"}`` and events ``{"event", ...}``. Forked from the spawner.
+It lives on its own, so the node may end and come back. Protocol: frames (:mod:`podwire.runtime.wire`),
+requests ``{"id", "op", ...}``, answers ``{"id", "ok" | "error"}`` and events ``{"event", ...}``. Forked from
+the spawner.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, NoReturn
 
 from podwire.runtime import launch, linux, wire
-from podwire.runtime.contained import NODE, POD, Answer, Contained, Namespaces
+from podwire.runtime.contained import POD, Answer, Contained, LogTarget, Namespaces
 from podwire.runtime.inside import Inside
 from podwire.runtime.loop import Loop
 
@@ -133,7 +134,9 @@ class Supervisor:
             try:
                 os.write(fd, value.encode())
             except OSError as error:
-                raise OSError(error.errno, os.strerror(error.errno or 0), f"sysctl {key} = {value}") from error
+                raise OSError(
+                    error.errno, os.strerror(error.errno or 0), f"sysctl {key} = {value}"
+                ) from error
             finally:
                 os.close(fd)
         linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
@@ -145,8 +148,8 @@ class Supervisor:
     def _mount_own(self) -> None:
         """/dev/shm and message queues of the sandbox, and the generated files over the machine's.
 
-        The tmpfs carries the sandbox's ID as its source: by it the processes of a sandbox are known for certain
-        in /proc/PID/mountinfo, even when the supervisor is no more.
+        The tmpfs carries the sandbox's ID as its source: by it the processes of a sandbox are known for
+        certain in /proc/PID/mountinfo, even when the supervisor is no more.
         """
         flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
         if os.path.isdir("/dev/shm"):  # noqa: PTH112
@@ -163,7 +166,9 @@ class Supervisor:
             if os.path.exists(target):  # noqa: PTH110
                 linux.mount(source, target, flags=linux.MS_BIND)
             else:
-                self._notes.append(f"/etc/{name} does not exist on this machine, so programs do not see the pod's")
+                self._notes.append(
+                    f"/etc/{name} does not exist on this machine, so programs do not see the pod's"
+                )
 
     def _start_pause(self) -> None:
         """PID 1 of the pod's PID namespace: does nothing but reap."""
@@ -178,7 +183,9 @@ class Supervisor:
     def serve_forever(self, control: socket.socket) -> None:
         """Answer on the socket in the run directory and on ``control`` until shut down."""
         os.chdir(self._spec.run_dir)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        listener = socket.socket(
+            socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+        )
         if os.path.lexists(SOCKET):
             os.unlink(SOCKET)  # noqa: PTH108
         before = os.umask(0o177)
@@ -207,7 +214,9 @@ class Supervisor:
         self.loop.watch(sock.fileno(), client.receive)
         containers = {one.id: one.state for one in self._containers.values()}
         pid = os.getpid()
-        client.send({"event": "hello", "pid": pid, "start_time": linux.start_time(pid), "containers": containers})
+        client.send(
+            {"event": "hello", "pid": pid, "start_time": linux.start_time(pid), "containers": containers}
+        )
         return client
 
     def drop(self, client: Client) -> None:
@@ -239,7 +248,9 @@ class Supervisor:
         except launch.StartFailure as failure:
             answer(_error("FailedPrecondition", failure.message))
         except OSError as error:
-            answer(_error("Internal", f"{error.filename}: {error.strerror}" if error.filename else str(error)))
+            answer(
+                _error("Internal", f"{error.filename}: {error.strerror}" if error.filename else str(error))
+            )
         except (KeyError, TypeError, ValueError) as error:
             answer(_error("InvalidArgument", f"request not understood: {error!r}"))
 
@@ -259,10 +270,13 @@ class Supervisor:
             config = json.load(file)["config"]
         container = Contained(directory, config, self.loop, self._namespaces, self._changed)
         self._containers[container.id] = container
-        log = os.path.join(self._spec.log_directory, config["log_path"]) if config["log_path"] else ""  # noqa: PTH118
         spec = self._spec
+        log = f"{spec.log_directory}/{config['log_path']}" if config["log_path"] else ""
+        notes = self._notes
         try:
-            pid = container.start(spec.hostname, log, spec.log_limit, spec.log_files, self._notes, answer)
+            pid = container.start(
+                spec.hostname, LogTarget(log, spec.log_limit, spec.log_files), notes, answer
+            )
         except launch.StartFailure as failure:
             container.finish(failure.exit_code, failure.reason, failure.message)
             answer({**_error("FailedPrecondition", failure.message), "state": container.state})
@@ -284,7 +298,7 @@ class Supervisor:
         if container is None:
             answer({"ok": None})
         else:
-            container.stop(float(frame["timeout"]), answer)
+            container.stop(float(frame["grace"]), answer)
 
     def _forget(self, _client: Client, frame: wire.Frame, answer: Answer) -> None:
         container = self._containers.get(frame["container"])
@@ -307,7 +321,8 @@ class Supervisor:
             def send(result: wire.Frame) -> None:
                 client.send(result) if "event" in result else answer(result)
 
-            inside = Inside(container, tuple(frame["command"]), streams, self._namespaces, self.loop, send)
+            argv = tuple(frame["command"])
+            inside = Inside(container, argv, streams, namespaces=self._namespaces, loop=self.loop, send=send)
             client.inside = inside
             self._children[inside.pid] = inside.ended
         finally:
@@ -410,17 +425,17 @@ def main(spec: Spec, control: socket.socket) -> NoReturn:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        sys.stderr.reconfigure(line_buffering=True)  # type: ignore[union-attr]
         supervisor = Supervisor(spec)
         try:
             supervisor.set_up()
-        except OSError as error:
-            what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        except OSError as failure:
+            what = f"{failure.filename}: {failure.strerror}" if failure.filename else str(failure)
             control.sendall(wire.encode({"event": "failed", "message": what}))
         else:
             supervisor.serve_forever(control)
             code = 0
     finally:
-        if code:
-            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        kind, error, trace = sys.exc_info()
+        if kind is not None and error is not None:
+            sys.excepthook(kind, error, trace)
         os._exit(code)

@@ -29,7 +29,7 @@ class Decoder:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Take bytes as they came from the socket; yields the frames that are whole. Raises :class:`Broken`."""
+        """Take bytes as they came from the socket; yields whole frames. Raises :class:`Broken`."""
         self._buffer += data
         while len(self._buffer) >= 4:
             length = int.from_bytes(self._buffer[:4], "big")
