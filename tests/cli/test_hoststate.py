@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from podwire.node import hoststate
 from podwire.node.hoststate import HostState
 

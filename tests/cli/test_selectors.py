@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from podwire.cli import selectors
 from podwire.cli.errors import CommandError
 

@@ -1,7 +1,9 @@
 """x."""
 
 from __future__ import annotations
+
 from dataclasses import dataclass
+
 from podwire.kube.objects import Pod
 
 
@@ -15,10 +17,10 @@ class Invalid:
 
 
 def validate_pod(pod: Pod) -> list[Invalid]:
-    """x."""
+    """X."""
     return []
 
 
 def validate_static(pod: Pod) -> list[Invalid]:
-    """x."""
+    """X."""
     return []
