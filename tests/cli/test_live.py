@@ -5,6 +5,8 @@ from __future__ import annotations
 from io import StringIO
 
 import pytest
+from rich.console import Console
+
 from podwire.cli import live, rows
 from podwire.kube.objects import (
     Container,
@@ -20,7 +22,6 @@ from podwire.kube.objects import (
     PodSpec,
     PodStatus,
 )
-from rich.console import Console
 
 RUNNING = ContainerStateUnion(running=ContainerStateRunning())
 CREATING = ContainerStateUnion(waiting=ContainerStateWaiting(reason="ContainerCreating"))
