@@ -12,10 +12,10 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from tests.ipam.helpers import add, addresses, given, pool, release
 
 from podwire.ipam.directory import AddressDirectory
 from podwire.ipam.errors import AddressTaken, AddressUnusable, AlreadyAllocated, PoolExhausted
+from tests.ipam.helpers import add, addresses, given, pool, release
 
 SETS = [pool("10.0.0.0/29", "10.0.1.0/30"), pool("fd00::/125")]
 CAPACITY = [one.capacity for one in SETS]

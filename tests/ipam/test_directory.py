@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.ipam.helpers import add, addresses, files, given, pool, release
 
 from podwire.ipam.allocation import exhausted
 from podwire.ipam.directory import AddressDirectory
@@ -24,6 +23,7 @@ from podwire.ipam.errors import (
     RangeError,
     StoreError,
 )
+from tests.ipam.helpers import add, addresses, files, given, pool, release
 
 V4 = pool("10.1.0.0/29")
 V6 = pool("fd00::/64")

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.ipam.helpers import pool
 
 from podwire.ipam.errors import RangeError
 from podwire.ipam.ranges import Range, RangeSet, check_disjoint
+from tests.ipam.helpers import pool
 
 
 def order(one: RangeSet, after: str | None = None) -> list[str]:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.ipam.helpers import GO_PLUGINS, add, addresses, files, given, pool, release, run_go
 
 from podwire.ipam.directory import AddressDirectory
 from podwire.ipam.errors import AddressTaken, AlreadyAllocated
+from tests.ipam.helpers import GO_PLUGINS, add, addresses, files, given, pool, release, run_go
 
 pytestmark = pytest.mark.skipif(
     not (GO_PLUGINS / "host-local").exists(), reason="needs Debian's containernetworking-plugins"
