@@ -12,7 +12,15 @@ import hashlib
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Interface, IPv6Address, IPv6Interface, ip_address, ip_interface, ip_network
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv6Address,
+    IPv6Interface,
+    ip_address,
+    ip_interface,
+    ip_network,
+)
 
 from podwire.cni.errors import CNIError, TryLater
 from podwire.cni.plugin import IPConfig, Route
@@ -86,7 +94,8 @@ def mac_for(identity: Identity, ips: Sequence[IPConfig]) -> str:
     It follows from the first one: the next holder of an address has its MAC as well, and what a neighbour
     remembers stays right.
     """
-    return _mac(f"address {ips[0].address}" if ips else f"container {identity.container_id} {identity.ifname}")
+    own = f"container {identity.container_id} {identity.ifname}"
+    return _mac(f"address {ips[0].address}" if ips else own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +197,7 @@ def _container_end(index: int, plan: Plan) -> list[Message]:
     return messages
 
 
-def _broadcast(one: IPInterface) -> addresses.IPv4Address | None:
+def _broadcast(one: IPInterface) -> IPv4Address | None:
     if one.version == 4 and one.network.prefixlen < 31:
         return one.network.broadcast_address
     return None
@@ -218,9 +227,7 @@ def effective_routes(wanted: Iterable[Route], ips: Sequence[IPConfig]) -> list[R
         seen.add(key)
         gateway = route.gw or ("" if route.scope == routes.SCOPE_LINK else gateways.get(route.family, ""))
         result.append(
-            Route(
-                route.dst, gateway, route.mtu, route.advmss, route.priority, route.table, route.scope
-            )
+            Route(route.dst, gateway, route.mtu, route.advmss, route.priority, route.table, route.scope)
         )
     return result
 
@@ -250,9 +257,7 @@ def _host_end(plan: Plan) -> list[Message]:
         links.configure(name, alias=plan.identity.alias, master=plan.bridge.index, up=True),
     ]
     if plan.hairpin or plan.isolated:
-        messages.append(
-            links.bridge_port(name, hairpin=plan.hairpin or None, isolated=plan.isolated or None)
-        )
+        messages.append(links.bridge_port(name, hairpin=plan.hairpin or None, isolated=plan.isolated or None))
     return messages
 
 
@@ -304,7 +309,7 @@ def find(kernel: Kernel, identity: Identity) -> Link | None:
 
 
 def detach(kernel: Kernel, identity: Identity) -> None:
-    """Remove the pair by its host end, wherever the container's end is and whatever its name; or do nothing."""
+    """Remove the pair by its host end, wherever the other end is and whatever its name; or do nothing."""
     link = links.get(kernel.route(), identity.host_end)
     # Killed between making the pair and naming it: no alias yet, but no other maker uses this name and MAC.
     if link is not None and (identity.owns(link) or (not link.alias and link.mac == identity.host_mac)):
@@ -312,7 +317,7 @@ def detach(kernel: Kernel, identity: Identity) -> None:
 
 
 def detach_foreign(netns: str, ifname: str, mac: str) -> None:
-    """Remove a veth that another plugin made: by its name in the namespace, if the MAC is the one expected."""
+    """Remove a veth that another plugin made: by its name in the namespace, if its MAC is as expected."""
     container = open_netns_if_there(netns)
     if container is None:
         return
@@ -322,11 +327,7 @@ def detach_foreign(netns: str, ifname: str, mac: str) -> None:
             inside.send(links.delete(link.index))
 
 
-def attachments(kernel: Kernel, network: str) -> list[tuple[Identity, Link]]:
-    """Return the attachments of a network that have a host end here (those with identifiers of usual length)."""
-    found = []
-    for link in links.list_links(kernel.route(), kind="veth"):
-        words = link.alias.split(" ")
-        if len(words) == 4 and words[0] == MARK and words[1] == network:
-            found.append((Identity(*words[1:]), link))
-    return [(identity, link) for identity, link in found if identity.host_end == link.name]
+def host_ends(kernel: Kernel, network: str) -> list[Link]:
+    """Return the host ends of all attachments of a network."""
+    marks = (f"{MARK} {network} ", f"{MARK} {_digest(network, 40)} ")
+    return [link for link in links.list_links(kernel.route(), kind="veth") if link.alias.startswith(marks)]

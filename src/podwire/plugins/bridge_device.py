@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface, ip_network
+from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface
 
 from podwire.cni.errors import InvalidConfig
 from podwire.cni.plugin import IPConfig
@@ -87,7 +87,8 @@ def _ensure(kernel: Kernel, wanted: Wanted) -> tuple[Link, bool]:
     if link is None:
         raise KernelError(errno.ENODEV, "look up link", wanted.name, "the bridge is gone again")
     if link.kind != "bridge":
-        raise InvalidConfig(f"bridge {wanted.name}: exists already and is a {link.kind or 'device'}, no bridge")
+        kind = link.kind or "device"
+        raise InvalidConfig(f"bridge {wanted.name}: exists already and is no bridge but a {kind}")
     if not made:
         _adopt(kernel, link, wanted)
     return link, made
@@ -174,8 +175,8 @@ def gateway_interfaces(ips: Sequence[IPConfig]) -> list[IPInterface]:
 def ensure_gateway(kernel: Kernel, bridge: Link, wanted: Wanted, ips: Sequence[IPConfig]) -> None:
     """Give the bridge the gateway addresses of ``ips`` and routes to their subnets.
 
-    An address of an IPv4 network or of an overlapping IPv6 one that is there in place of the wanted one is an
-    error (the pods on it would lose their gateway), unless the bridge is ours and empty, or forceAddress is set.
+    Another IPv4 address, or one of an overlapping IPv6 subnet, is an error (the pods on it would lose their
+    gateway), unless the bridge is ours and empty, or forceAddress is set.
     """
     needed = gateway_interfaces(ips)
     if not needed:
@@ -269,7 +270,12 @@ def enable_forwarding(kernel: Kernel, families: set[int]) -> list[str]:
                 changed.append(key)
         return changed
 
-    return in_host(kernel, run)
+    return run() if _is_here(kernel) else kernel.netns.run(run)
+
+
+def _is_here(kernel: Kernel) -> bool:
+    here = os.stat("/proc/thread-self/ns/net")  # noqa: PTH116
+    return (here.st_dev, here.st_ino) == kernel.netns.identity
 
 
 FORWARDING = {4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from podwire.cni.errors import CNIError, InvalidNetns
@@ -19,9 +19,31 @@ def told(what: str) -> Iterator[None]:
     try:
         yield
     except NetnsError as error:
-        raise InvalidNetns(f"{what}: {error}") from error
+        raise InvalidNetns(f"{what}: {error}", _notes(error)) from error
     except KernelError as error:
-        raise CNIError(f"{what}: {error}", code=KERNEL) from error
+        raise CNIError(f"{what}: {error}", _notes(error), code=KERNEL) from error
+
+
+def _notes(error: KernelError) -> str:
+    return "; ".join(getattr(error, "__notes__", ()))
+
+
+@contextmanager
+def undone_on_failure() -> Iterator[list[Callable[[], None]]]:
+    """Collect what takes back the steps of the block; if it fails, all of it runs, the last first.
+
+    An undoing that fails is told in the notes of the error, and hinders no other.
+    """
+    steps: list[Callable[[], None]] = []
+    try:
+        yield steps
+    except BaseException as error:
+        for step in reversed(steps):
+            try:
+                step()
+            except (CNIError, KernelError) as trouble:
+                error.add_note(f"while undoing: {trouble}")
+        raise
 
 
 def open_netns(path: str) -> netns.Netns:
