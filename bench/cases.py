@@ -15,7 +15,9 @@ class Case:
     masquerade: bool = False
     ports: int = 0
 
-    def chain(self, bridge: str, subnet: str, data_dir: Path, mappings: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def chain(
+        self, bridge: str, subnet: str, data_dir: Path, mappings: list[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
         """The plugins of the list, with what a runtime would inject for one pod."""
         plugins: list[dict[str, Any]] = [
             {
@@ -29,7 +31,11 @@ class Case:
         ]
         if self.ports:
             plugins.append(
-                {"type": "portmap", "capabilities": {"portMappings": True}, "runtimeConfig": {"portMappings": mappings}}
+                {
+                    "type": "portmap",
+                    "capabilities": {"portMappings": True},
+                    "runtimeConfig": {"portMappings": mappings},
+                }
             )
         return plugins
 
