@@ -1,0 +1,1 @@
+"""Where pods come from: files, later URLs and the API; and the mux that merges them into one stream."""
