@@ -8,11 +8,11 @@ import stat
 from pathlib import Path
 
 import pytest
-from tests.cni.helpers import RESULT
 
 from podwire.cni import convert
 from podwire.cni.cache import Cache, Record
 from podwire.cni.errors import InvalidConfig, IOFailure
+from tests.cni.helpers import RESULT
 
 SAID = convert.to_object(RESULT, "1.0.0")
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.cni.helpers import RESULT
 
 from podwire.cni import config
 from podwire.cni.config import ConfigError, NetworkNotFound
 from podwire.cni.errors import CNIError
+from tests.cni.helpers import RESULT
 
 GOOD = {"cniVersion": "1.0.0", "name": "good", "plugins": [{"type": "bridge"}]}
 

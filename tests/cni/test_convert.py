@@ -10,11 +10,11 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.cni.helpers import RESULT
 
 from podwire.cni import convert, versions
 from podwire.cni.errors import CNIError, DecodeFailure, IncompatibleVersion
 from podwire.cni.types import DNS, Interface, IPConfig, Result, Route
+from tests.cni.helpers import RESULT
 
 DNS_INFO = DNS(("1.1.1.1",), "a<b>&c\u2028é", ("x.org",), ("ndots:5",))
 FULL = msgspec.structs.replace(RESULT, dns=DNS_INFO)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cni.helpers import Options, Recorder, network
 
 from podwire.cni import convert, versions
 from podwire.cni.errors import PluginFailure
 from podwire.cni.plugin import IPConfig, Request, Result
 from podwire.cni.runtime import Attachment, Runtime
+from tests.cni.helpers import Options, Recorder, network
 
 GO = Path("/usr/lib/cni")
 GO_VERSIONS = versions.SUPPORTED[:-1]
@@ -82,8 +81,10 @@ async def test_our_plugin_delegates_to_gos_ipam_and_undoes_it(tmp_path: Path) ->
     runtime = Runtime({"ours": ours.plugin}, path=(str(GO),), cache_dir=tmp_path / "cache")
     with pytest.raises(PluginFailure, match="no link"):
         await runtime.add(
-            network({"type": "ours", "mtu": 13, "ipam": ipam(tmp_path)}), Attachment("c1", "/x")
+            network({"type": "ours", "mtu": 13, "ipam": ipam(tmp_path)}, version="1.0.0"),
+            Attachment("c1", "/x"),
         )
+    assert ours.commands == ["ADD", "DEL"]
     assert not (tmp_path / "data" / "net" / "10.1.0.2").exists()
 
 
@@ -102,4 +103,4 @@ async def test_static_answers_what_we_expect(tmp_path: Path) -> None:
     assert await runtime.add(net, Attachment("c1", "/x", args={"IgnoreUnknown": "1"})) == Result(
         ips=(IPConfig("10.9.0.5/24"),)
     )
-    assert os.listdir(tmp_path / "cache" / "results") == ["net-c1-eth0"]
+    assert [each.name for each in (tmp_path / "cache" / "results").iterdir()] == ["net-c1-eth0"]

@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.cni.helpers import script
 
 from podwire.cni import invoke
 from podwire.cni.errors import CNIError, DecodeFailure, IOFailure, PluginMissing, TryLater
 from podwire.cni.invoke import ProcessFailure
+from tests.cni.helpers import script
 
 
 def add(directory: Path, seconds: float = 20.0, cancel: threading.Event | None = None) -> invoke.Outcome:

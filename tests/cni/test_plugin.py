@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.cni.helpers import RESULT, Options, Recorder, failing, script
 
 from podwire.cni import versions
 from podwire.cni.errors import (
@@ -27,6 +26,7 @@ from podwire.cni.errors import (
     UnknownContainer,
 )
 from podwire.cni.plugin import IPConfig, Plugin, Request, Result, call, main, make_request, respond
+from tests.cni.helpers import RESULT, Options, Recorder, failing, script
 
 ENV = {
     "CNI_CONTAINERID": "c1",

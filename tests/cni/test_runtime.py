@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cni.helpers import RESULT, Options, Recorder, failing, network, script
 
 from podwire.cni import convert
 from podwire.cni.cache import Cache, Record
@@ -31,6 +30,7 @@ from podwire.cni.errors import (
 from podwire.cni.plugin import IPConfig, Request, Result
 from podwire.cni.runtime import Attachment, Runtime, Step
 from podwire.cni.types import AttachmentKey
+from tests.cni.helpers import RESULT, Options, Recorder, failing, network, script
 
 C1 = Attachment("c1", "/run/netns/x", "eth0", {"IgnoreUnknown": "1"}, {"mac": "02"})
 
@@ -160,6 +160,18 @@ async def test_a_failed_add_whose_undoing_fails_tells_both_and_keeps_the_record(
     await world.fresh().delete("net", C1)
     assert world.a.commands == ["ADD", "DEL", "DEL"]
     assert world.record() is None
+
+
+async def test_a_plugin_that_refuses_add_and_del_alike_keeps_no_record(world: World) -> None:
+    world.b.acts = {"ADD": failing(InvalidConfig("no")), "DEL": failing(InvalidConfig("no"))}
+    with pytest.raises(PluginFailure, match="no"):
+        await world.runtime.add(network("a", "b"), C1)
+    assert world.log == ["ADD a c1", "ADD b c1", "DEL b c1", "DEL a c1"]
+    assert world.leftovers() == []
+    world.a.acts = {"DEL": failing(InvalidConfig("a cannot"))}
+    with pytest.raises(Failures, match="a cannot"):
+        await world.runtime.add(network("a", "b"), C1)
+    assert world.record() is not None
 
 
 async def test_a_failure_with_code_3_needs_no_del_of_that_plugin(world: World) -> None:

@@ -28,6 +28,7 @@ from podwire.cni.errors import (
     PluginMissing,
     TryLater,
     UnknownContainer,
+    is_same_refusal,
     joined,
 )
 from podwire.cni.request import CLEANUP_SECONDS, Plugin, Registry, call, make_request, unexpected
@@ -317,6 +318,11 @@ class Chain:
         if not versions.at_least(network.cni_version, versions.PREV_RESULT_AT_DEL_SINCE):
             result = None
         errors = self._undo(turns, result, time.monotonic() + CLEANUP_SECONDS)
+        if errors and cause is not None and is_same_refusal(error, errors[0]):
+            # Undoing begins with the plugin that failed.
+            first = errors[0]
+            if isinstance(first, PluginFailure) and first.position == begun[-1].position:
+                del errors[0]
         if not errors:
             try:
                 self.cache.remove(network.name, attachment.container_id, attachment.ifname)

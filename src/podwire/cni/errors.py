@@ -189,6 +189,17 @@ def from_code(code: int, msg: str, details: str = "") -> CNIError:
     return BY_CODE.get(code, CNIError)(msg, details, code=code)
 
 
+_REFUSALS = frozenset({1, 2, 4, 6, 7})
+
+
+def is_same_refusal(added: CNIError, deleted: CNIError) -> bool:
+    """Whether a plugin refuses the DEL for what it refused the ADD: it did nothing, and never will.
+
+    So for an incompatible version or a configuration that it cannot take; trying again would be in vain.
+    """
+    return added.code in _REFUSALS and deleted.code == added.code
+
+
 def joined(errors: Sequence[CNIError]) -> CNIError:
     """Return the one error, or all of them as one (``errors`` is not empty)."""
     return errors[0] if len(errors) == 1 else Failures(errors)

@@ -27,6 +27,7 @@ from podwire.cni.errors import (
     InvalidConfig,
     InvalidEnvironment,
     InvalidNetns,
+    is_same_refusal,
     joined,
 )
 from podwire.cni.types import AttachmentKey, Result
@@ -153,7 +154,9 @@ class Request(Generic[C]):
             if command != "ADD" or isinstance(error, AlreadyAttached):
                 raise
             trouble = self._undo(type)
-            raise (joined([error, trouble]) if trouble else error) from error
+            if trouble is None or is_same_refusal(error, trouble):
+                raise
+            raise joined([error, trouble]) from error
 
     @contextmanager
     def delegated(self, type: str) -> Iterator[Result]:
