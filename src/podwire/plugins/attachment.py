@@ -32,7 +32,7 @@ from podwire.kernel.links import AddrGenMode, Link
 from podwire.kernel.message import Message
 from podwire.kernel.netlink import RouteSocket
 from podwire.kernel.netns import Netns
-from podwire.plugins.failures import KERNEL, open_netns_if_there
+from podwire.plugins.failures import KERNEL, open_netns_if_there, undone_on_failure
 
 IPInterface = IPv4Interface | IPv6Interface
 
@@ -118,21 +118,28 @@ class Plan:
 
 def attach(kernel: Kernel, container: Netns, plan: Plan) -> None:
     """Make the pair, all of it or nothing. Raises :class:`KernelError`, or CNIError for a wait that ends."""
-    host, identity = kernel.route(), plan.identity
-    inside, index = container.run(lambda: _create(kernel, plan))
-    try:
+    identity = plan.identity
+    with undone_on_failure() as undo:
+        try:
+            inside, index = container.run(lambda: _create(kernel, plan))
+        except KernelError as error:
+            if error.errno != errno.EEXIST:  # of either name: then it is not of our making
+                undo.append(lambda: detach(kernel, identity))
+            raise
+        undo.append(lambda: detach(kernel, identity))
         with inside:
-            if plan.up:
-                inside.send(*_container_end(index, plan))
-            host.send(*_host_end(plan))
-            _forget_neighbours(host, plan)
-            if plan.up:
-                _wait_for_carrier(host, identity.host_end)
-                if plan.dad:
-                    _wait_for_dad(inside, index)
-    except BaseException:
-        detach(kernel, identity)
-        raise
+            _configure(kernel.route(), inside, index, plan)
+
+
+def _configure(host: RouteSocket, inside: RouteSocket, index: int, plan: Plan) -> None:
+    if plan.up:
+        inside.send(*_container_end(index, plan))
+    host.send(*_host_end(plan))
+    _forget_neighbours(host, plan)
+    if plan.up:
+        _wait_for_carrier(host, plan.identity.host_end)
+        if plan.dad:
+            _wait_for_dad(inside, index)
 
 
 def _create(kernel: Kernel, plan: Plan) -> tuple[RouteSocket, int]:
@@ -153,15 +160,11 @@ def _create(kernel: Kernel, plan: Plan) -> tuple[RouteSocket, int]:
                 mtu=plan.mtu or None,
             )
         )
+        _write_sysctls(plan)
         try:
-            _write_sysctls(plan)
             index = if_nametoindex(identity.ifname)
         except OSError as error:
-            inside.send(links.delete(identity.ifname))
             raise KernelError(error.errno or errno.EIO, "look up link", identity.ifname) from error
-        except BaseException:
-            inside.send(links.delete(identity.ifname))
-            raise
     except BaseException:
         inside.close()
         raise

@@ -24,6 +24,7 @@ from podwire.kernel.host import Kernel
 from podwire.kernel.links import AddrGenMode, Link
 from podwire.kernel.message import Message
 from podwire.plugins.attachment import MARK, IPInterface, broadcast, link_local
+from podwire.plugins.failures import undoing, undone_on_failure
 
 _lock = threading.Lock()
 _VERIFIED_MAX = 256
@@ -55,8 +56,8 @@ def using(kernel: Kernel, wanted: Wanted) -> Iterator[Link]:
     try:
         bridge, made = _ensure(kernel, wanted)
         yield bridge
-    except BaseException:
-        with _lock:
+    except BaseException as error:
+        with _lock, undoing(error):
             if made and _users[key] == 1:
                 _remove_unused(kernel, wanted.name)
         raise
@@ -72,18 +73,18 @@ def _ensure(kernel: Kernel, wanted: Wanted) -> tuple[Link, bool]:
     made = False
     link = links.get(host, wanted.name)
     if link is None:
-        with _lock:
-            try:
-                host.send(links.bridge(wanted.name, mac=_new_mac(), mtu=wanted.mtu or None))
-                made = True
-            except KernelError as error:
-                if error.errno != errno.EEXIST:
-                    raise
+        mac = _new_mac()
         try:
-            link = _finish(kernel, wanted) if made else links.get(host, wanted.name)
-        except BaseException:
-            _remove_unused(kernel, wanted.name)
-            raise
+            host.send(links.bridge(wanted.name, mac=mac, mtu=wanted.mtu or None))
+            made = True
+            link = _finish(kernel, wanted)
+        except KernelError as error:
+            if not made and error.errno == errno.EEXIST:
+                link = links.get(host, wanted.name)
+            else:
+                with _lock, undoing(error):
+                    _remove_unused(kernel, wanted.name, mac)
+                raise
     if link is None:
         raise KernelError(errno.ENODEV, "look up link", wanted.name, "the bridge is gone again")
     if link.kind != "bridge":
@@ -132,9 +133,11 @@ def _new_mac() -> str:
     return raw.hex(":")
 
 
-def _remove_unused(kernel: Kernel, name: str) -> bool:
+def _remove_unused(kernel: Kernel, name: str, mac: str = "") -> bool:
     link = links.get(kernel.route(), name)
-    if link is None or link.kind != "bridge" or links.list_links(kernel.route(), master=link.index):
+    if link is None or link.kind != "bridge" or (mac and link.mac != mac):
+        return False
+    if links.list_links(kernel.route(), master=link.index):
         return False
     kernel.links.remove(name)
     return True
@@ -276,15 +279,16 @@ def _additions(
 
 
 def enable_forwarding(kernel: Kernel, families: set[int]) -> list[str]:
-    """Have the host forward these families (4, 6); return the sysctls that were changed for it."""
+    """Have the host forward these families (4, 6), all or none; return the sysctls that were changed."""
 
     def run() -> list[str]:
-        changed = []
-        for family, key in FORWARDING.items():
-            if family in families and sysctl.read(key) != "1":
+        keys = [key for family, key in FORWARDING.items() if family in families]
+        before = {key: value for key in keys if (value := sysctl.read(key)) != "1"}
+        with undone_on_failure() as undo:
+            for key, value in before.items():
+                undo.append(lambda key=key, value=value: sysctl.write(key, value))  # type: ignore[misc]
                 sysctl.write(key, 1)
-                changed.append(key)
-        return changed
+        return list(before)
 
     return run() if _is_here(kernel) else kernel.netns.run(run)
 
