@@ -1,0 +1,86 @@
+# Podwire's commands. Each of demo, test, lint, bench first runs setup, which costs nothing when all is there.
+# Root is needed for what makes network namespaces (demo, bench, the kernel tests) and for missing packages.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.podwire-setup
+
+# command or file that proves a package is there : Debian package
+NEEDS := \
+	/usr/share/doc/libnftables1:libnftables1 \
+	nft:nftables \
+	ip:iproute2 \
+	conntrack:conntrack \
+	busybox:busybox-static \
+	iptables:iptables \
+	/usr/lib/cni/bridge:containernetworking-plugins
+
+.PHONY: help setup demo test lint bench format lock clean packages
+
+help:
+	@echo 'make demo    run examples/hello on this machine, check every claim, take it down (root)'
+	@echo 'make test    all tests (root: the kernel tests too)'
+	@echo 'make lint    format, lint, types, layers'
+	@echo 'make bench   speed beside the Go plugins and the bare netlink floor (root)'
+	@echo 'make setup   install what is missing: Debian packages, .venv, the podwire command'
+	@echo 'make lock    resolve requirements.lock again from pyproject.toml'
+
+setup: packages $(STAMP)
+
+packages:
+	@missing=(); \
+	for need in $(NEEDS); do \
+		proof=$${need%%:*}; package=$${need##*:}; \
+		if [[ $$proof == /* ]]; then [ -e "$$proof" ] || missing+=("$$package"); \
+		else command -v "$$proof" >/dev/null || [ -x "/usr/sbin/$$proof" ] || missing+=("$$package"); fi; \
+	done; \
+	command -v $(PYTHON) >/dev/null || missing+=(python3 python3-venv); \
+	[ -d $(VENV) ] || ! command -v $(PYTHON) >/dev/null || $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv); \
+	if [ $${#missing[@]} -gt 0 ]; then \
+		if [ "$$(id -u)" != 0 ]; then \
+			echo "setup: missing Debian packages: $${missing[*]} (as root: apt-get install $${missing[*]})" >&2; exit 1; \
+		fi; \
+		echo "setup: installing $${missing[*]}"; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+			"$${missing[@]}" >/dev/null; \
+	fi
+
+$(STAMP): requirements.lock pyproject.toml | packages
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "setup: Python 3.11 or newer is needed, $(PYTHON) is $$($(PYTHON) -V 2>&1); set PYTHON=" >&2; exit 1; }
+	@echo "setup: making $(VENV)"
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: setup
+	@$(BIN)/python examples/hello/demo.py
+
+test: setup
+	@$(BIN)/pytest -n 2 --dist worksteal $(TESTS)
+
+lint: setup
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: setup
+	@$(BIN)/python -m bench
+
+format: setup
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+lock: setup
+	@$(BIN)/python -m pip install -q --disable-pip-version-check pip-tools
+	@$(BIN)/pip-compile -q --generate-hashes --strip-extras --no-emit-index-url --no-emit-trusted-host \
+		--no-emit-find-links --no-header --extra dev -o requirements.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

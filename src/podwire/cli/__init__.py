@@ -1,0 +1,1 @@
+"""The ``podwire`` command: what a person types, and what they read."""

@@ -1,0 +1,337 @@
+"""The command line: names, arguments, options, help. What a command does stands in its own module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from podwire.cli.locations import Locations
+
+Root = Annotated[
+    Path | None,
+    typer.Option(
+        "--root",
+        envvar="PODWIRE_ROOT",
+        metavar="DIR",
+        help="Keep state in DIR/lib and sockets in DIR/run instead of /var/lib/podwire and /run/podwire.",
+        show_default=False,
+    ),
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option("--namespace", "-n", metavar="NAME", help="The pod's namespace.  [default: default]"),
+]
+ContainerName = Annotated[
+    str, typer.Option("--container", "-c", metavar="NAME", help="The container, where the pod has several.")
+]
+PodName = Annotated[
+    str,
+    typer.Argument(
+        metavar="POD",
+        help="The pod's name, or the name in its manifest if that is unique.",
+        show_default=False,
+    ),
+]
+
+
+app = typer.Typer(
+    name="podwire",
+    help="The pod network of a Kubernetes node: runs Pod manifests on this machine, with real network"
+    " namespaces, addresses and host ports.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+cni = typer.Typer(
+    help="The verbs of cnitool: attach a network namespace to a CNI network, check that, detach it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(cni, name="cni")
+
+
+@app.command()
+def up(
+    *,
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PATH]...",
+            help="Manifests: directories, watched for changes, or single files.  [default: ./manifests]",
+            show_default=False,
+        ),
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return once the node is ready; it runs in the background.")
+    ] = False,
+    once: Annotated[
+        bool,
+        typer.Option(
+            "--once",
+            help="Wait until every pod is Running or Succeeded, print the table and end; exit status 1 if one"
+            " fails or a manifest is broken. The pods go on running until `podwire down`.",
+        ),
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", min=1, help="How long --once waits.")
+    ] = 120,
+    pod_cidr: Annotated[
+        str,
+        typer.Option(
+            "--pod-cidr",
+            metavar="CIDR[,CIDR]",
+            help="Where pod addresses come from: one range, or one of each family.",
+        ),
+    ] = "10.201.0.0/16,fd5a:201::/64",
+    node_name: Annotated[
+        str,
+        typer.Option(
+            "--node-name", metavar="NAME", help="The node's name.  [default: the host's]", show_default=False
+        ),
+    ] = "",
+    bridge: Annotated[
+        str, typer.Option("--bridge", metavar="NAME", help="The bridge that the pods are on.")
+    ] = "podwire0",
+    root: Root = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what the node does.")] = False,
+    ready_fd: Annotated[int, typer.Option("--ready-fd", hidden=True)] = -1,
+) -> int:
+    """Be a node: run the pods of the manifests in PATH and show them in a live table.
+
+    Ctrl-C ends the node; its pods go on running, and the next `podwire up` takes them over. `podwire down`
+    stops and removes everything.
+    """
+    from podwire.cli import up as command
+
+    return command.run(
+        command.Options(
+            paths=tuple(paths or ()),
+            detach=detach,
+            once=once,
+            timeout=timeout,
+            pod_cidr=pod_cidr,
+            node_name=node_name,
+            bridge=bridge,
+            places=Locations.of(root),
+            verbose=verbose,
+            ready_fd=ready_fd,
+        )
+    )
+
+
+@app.command()
+def down(
+    *,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--timeout",
+            metavar="SECONDS",
+            min=0,
+            help="The grace period of every pod at most: TERM, then KILL after it.",
+        ),
+    ] = 10,
+    root: Root = None,
+) -> int:
+    """Stop and remove all of it: the node, its pods, links, rules, addresses and files.
+
+    Works whether the node runs, was killed, or never was. What `podwire up` changed on this machine is put
+    back as it was.
+    """
+    from podwire.cli import down as command
+
+    return command.run(Locations.of(root), timeout=timeout)
+
+
+@app.command()
+def get(
+    *,
+    kind: Annotated[
+        str,
+        typer.Argument(metavar="KIND", help="pods, nodes or events; or KIND/NAME.", show_default=False),
+    ],
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Only this one.", show_default=False)] = "",
+    namespace: Namespace = None,
+    all_namespaces: Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="Those of every namespace.")
+    ] = False,
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", metavar="FORM", help="wide, json, yaml or name.", show_default=False),
+    ] = "",
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on and print every change.")] = False,
+    selector: Annotated[
+        str,
+        typer.Option("--selector", "-l", metavar="k=v,...", help="Only those with these labels."),
+    ] = "",
+    no_headers: Annotated[bool, typer.Option("--no-headers", help="Leave the heading out.")] = False,
+    root: Root = None,
+) -> int:
+    """List pods, the node, or events, as kubectl does."""
+    from podwire.cli import get as command
+
+    return command.run(
+        kind,
+        command.Query(
+            name=name,
+            namespace=namespace or "default",
+            all_namespaces=all_namespaces,
+            output=output,
+            watch=watch,
+            selector=selector,
+            headers=not no_headers,
+        ),
+        Locations.of(root),
+    )
+
+
+@app.command()
+def describe(
+    *,
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help="pod or node; or KIND/NAME.", show_default=False)
+    ],
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Which one.", show_default=False)] = "",
+    namespace: Namespace = None,
+    root: Root = None,
+) -> int:
+    """Tell all about a pod or the node: state, containers, addresses, conditions, events."""
+    from podwire.cli import describe as command
+
+    return command.run(kind, name, namespace, Locations.of(root))
+
+
+@app.command()
+def logs(
+    *,
+    pod: PodName,
+    container: ContainerName = "",
+    namespace: Namespace = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the container writes.")] = False,
+    tail: Annotated[
+        int, typer.Option("--tail", metavar="N", min=-1, help="Only the last N lines; -1: all.")
+    ] = -1,
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="Begin each line with its time.")] = False,
+    previous: Annotated[
+        bool, typer.Option("--previous", "-p", help="The log of the run before the last restart.")
+    ] = False,
+    root: Root = None,
+) -> int:
+    """Print what a container wrote."""
+    from podwire.cli import logs as command
+
+    return command.run(
+        pod,
+        command.Options(container, follow, None if tail < 0 else tail, timestamps, previous),
+        namespace,
+        Locations.of(root),
+    )
+
+
+@app.command("exec")
+def exec_(
+    *,
+    pod: PodName,
+    program: Annotated[
+        list[str],
+        typer.Argument(metavar="-- CMD [ARG]...", help="The program and its arguments.", show_default=False),
+    ],
+    stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input on.")] = False,
+    tty: Annotated[bool, typer.Option("--tty", "-t", help="Give the program a terminal.")] = False,
+    container: ContainerName = "",
+    namespace: Namespace = None,
+    root: Root = None,
+) -> int:
+    """Run a program inside a container; its exit status becomes this command's."""
+    from podwire.cli import execute as command
+
+    return command.run(
+        pod, tuple(program), command.Options(container, stdin, tty), namespace, Locations.of(root)
+    )
+
+
+Network = Annotated[
+    str,
+    typer.Argument(metavar="NETWORK", help="The network's name in its configuration.", show_default=False),
+]
+Netns = Annotated[
+    str,
+    typer.Argument(
+        metavar="NETNS", help="Path of the network namespace, as /run/netns/NAME.", show_default=False
+    ),
+]
+Ifname = Annotated[
+    str,
+    typer.Option("--ifname", "-i", envvar="CNI_IFNAME", metavar="NAME", help="The interface's name inside."),
+]
+CNIOutput = Annotated[
+    str, typer.Option("--output", "-o", metavar="json", help="json: errors too are JSON, on stdout.")
+]
+_CNI_HELP = """{what}
+
+Variables: NETCONFPATH, the directory of configurations (/etc/cni/net.d); CNI_PATH, directories of plugin
+programs, separated by colons; CNI_ARGS, K=V;K=V; CAP_ARGS, a JSON object of capability arguments; CNI_IFNAME.
+
+The plugins that Podwire has run inside this process. Where CNI_PATH is set, a program of that name found
+there is run instead: what you name yourself wins. Without CNI_PATH, the plugins that Podwire does not have
+are looked for in /opt/cni/bin and /usr/lib/cni.
+
+The container ID is `cnitool-` and the first 20 hexadecimal digits of the SHA-512 of the absolute NETNS, as
+cnitool has it, and results are cached in /var/lib/cni (with --root in DIR/lib/cni).
+"""
+
+
+def _cni(verb: str, network: str, netns: str, *, ifname: str, output: str, root: Path | None) -> int:
+    from podwire.cli import cnitool
+
+    return cnitool.run(verb, network, netns, ifname=ifname, output=output, places=Locations.of(root))
+
+
+@cni.command("add", help=_CNI_HELP.format(what="Attach NETNS to NETWORK and print the result."))
+def cni_add(
+    network: Network, netns: Netns, ifname: Ifname = "eth0", output: CNIOutput = "", root: Root = None
+) -> int:
+    """Attach NETNS to NETWORK."""
+    return _cni("add", network, netns, ifname=ifname, output=output, root=root)
+
+
+@cni.command("check", help=_CNI_HELP.format(what="Check that NETNS is attached to NETWORK as it should be."))
+def cni_check(
+    network: Network, netns: Netns, ifname: Ifname = "eth0", output: CNIOutput = "", root: Root = None
+) -> int:
+    """Check the attachment of NETNS to NETWORK."""
+    return _cni("check", network, netns, ifname=ifname, output=output, root=root)
+
+
+@cni.command("del", help=_CNI_HELP.format(what="Detach NETNS from NETWORK; NETNS may be gone already."))
+def cni_del(
+    network: Network, netns: Netns, ifname: Ifname = "eth0", output: CNIOutput = "", root: Root = None
+) -> int:
+    """Detach NETNS from NETWORK."""
+    return _cni("del", network, netns, ifname=ifname, output=output, root=root)
+
+
+@app.command()
+def install(
+    bin_dir: Annotated[
+        Path, typer.Option("--bin-dir", metavar="DIR", help="Where the CNI runtime looks for plugins.")
+    ] = Path("/opt/cni/bin"),
+    uninstall: Annotated[bool, typer.Option("--uninstall", help="Take them away again.")] = False,
+) -> int:
+    """Write a program for each CNI plugin, for any CNI runtime to call."""
+    from podwire.cli import install as command
+
+    return command.run(bin_dir, uninstall=uninstall)
+
+
+@app.command()
+def version() -> int:
+    """Print the version."""
+    from podwire import __version__
+
+    print(f"podwire {__version__}")
+    return 0

@@ -1,0 +1,125 @@
+"""What must hold before a node starts; each check says what is wrong and what to do about it."""
+
+from __future__ import annotations
+
+import ctypes
+import ipaddress
+import os
+import re
+import socket
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from podwire.cli.errors import CommandError, usage
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+DEFAULT_MANIFESTS = Path("manifests")
+_LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+_NODE_NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+_IPV6_OFF = Path("/proc/sys/net/ipv6/conf/all/disable_ipv6")
+
+
+def root() -> None:
+    """The user is root."""
+    if os.geteuid() != 0:
+        raise CommandError(
+            "this needs root: it makes network namespaces and changes links and rules",
+            hint="Try it with sudo.",
+        )
+
+
+def libnftables() -> None:
+    """The nftables library is installed."""
+    try:
+        ctypes.CDLL("libnftables.so.1")
+    except OSError as error:
+        raise CommandError(
+            f"libnftables.so.1 cannot be loaded: {error}", hint="On Debian: apt-get install libnftables1"
+        ) from error
+
+
+def manifests(arguments: Sequence[str]) -> tuple[Path, ...]:
+    """The paths to run, absolute; ``./manifests`` if none is given."""
+    if not arguments:
+        if DEFAULT_MANIFESTS.is_dir():
+            return (DEFAULT_MANIFESTS.absolute(),)
+        raise usage(
+            "no PATH given, and there is no ./manifests here",
+            hint="Say which manifests to run: podwire up DIR (or FILE)",
+        )
+    found: dict[Path, None] = {}
+    for argument in arguments:
+        if re.match(r"[a-z][a-z0-9+.-]*://", argument):
+            raise usage(
+                f"{argument}: manifests from a URL are not supported yet",
+                hint="Save it to a file and give that.",
+            )
+        path = Path(argument).absolute()
+        try:
+            mode = path.stat()
+        except OSError as error:
+            raise CommandError(f"{argument}: {error.strerror}") from error
+        del mode
+        if not path.is_dir() and not path.is_file():
+            raise CommandError(f"{argument}: neither a directory nor a file")
+        if not os.access(path, os.R_OK):
+            raise CommandError(f"{argument}: not readable")
+        found[path] = None
+    return tuple(found)
+
+
+def node_name(given: str) -> str:
+    """The node's name: ``given``, or the host's in lower case."""
+    name = given or socket.gethostname().lower()
+    if len(name) > 253 or not _NODE_NAME.fullmatch(name):
+        where = "--node-name" if given else "the host's name"
+        raise usage(
+            f"{where} {name!r} is not a node name: lower-case letters, digits, '-' and '.', "
+            "beginning and ending with a letter or digit",
+            hint="" if given else "Give one: --node-name NAME",
+        )
+    return name
+
+
+def bridge_name(name: str) -> str:
+    """A name that the kernel takes for a link."""
+    if not name or len(name) > 15 or name in {".", ".."} or re.search(r"[/:\s]", name):
+        raise usage(f"--bridge {name!r} is not a link's name: 1 to 15 characters, no '/', ':' or white space")
+    return name
+
+
+def pod_cidrs(text: str) -> tuple[Network, ...]:
+    """The ranges of ``--pod-cidr``: one, or one of each family."""
+    found: list[Network] = []
+    for part in text.split(","):
+        try:
+            network = ipaddress.ip_network(part.strip())
+        except ValueError as error:
+            raise usage(f"--pod-cidr {text}: {part.strip()!r} is not a range: {error}") from error
+        if any(network.version == other.version for other in found):
+            raise usage(
+                f"--pod-cidr {text}: two ranges of IPv{network.version}; give one of each family at most"
+            )
+        if network.max_prefixlen - network.prefixlen < 2:
+            raise usage(f"--pod-cidr {text}: {network} has no room for pods")
+        if network.is_multicast or network.is_loopback or network.is_unspecified or network.is_link_local:
+            raise usage(f"--pod-cidr {text}: {network} is not for hosts")
+        found.append(network)
+    return tuple(found)
+
+
+def ipv6_is_off() -> bool:
+    """Whether the host has IPv6 switched off or not built in."""
+    return not _IPV6_OFF.exists() or _IPV6_OFF.read_text().strip() == "1"
+
+
+def overlaps(wanted: Iterable[Network], taken: Iterable[tuple[Network, str]]) -> None:
+    """No range of ``wanted`` overlaps one that the host uses: ``taken``, each with where it is from."""
+    entries = list(taken)
+    for network in wanted:
+        for other, where in entries:
+            if other.version == network.version and other.prefixlen and network.overlaps(other):
+                raise CommandError(
+                    f"--pod-cidr {network} overlaps {where}",
+                    hint="Choose a range that this host does not use: --pod-cidr CIDR[,CIDR]",
+                )

@@ -1,0 +1,76 @@
+"""How commands speak with the node that runs on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from podwire.cli.errors import CommandError
+from podwire.cli.locations import Locations
+from podwire.kube.objects import Pod
+
+if TYPE_CHECKING:
+    from podwire.node.client import NodeClient
+
+T = TypeVar("T")
+
+
+def ask(places: Locations, question: Callable[[NodeClient], Awaitable[T]]) -> T:
+    """Run ``question`` against the node of ``places``; without a node, an error says how to start one."""
+    if not places.socket.exists():
+        raise no_node(places)
+    from podwire.node.client import NodeClient
+
+    async def talk() -> T:
+        async with NodeClient(places.socket) as client:
+            return await question(client)
+
+    return asyncio.run(talk())
+
+
+def no_node(places: Locations) -> CommandError:
+    """No node answers in ``places``."""
+    return CommandError(
+        f"no node runs here: nothing listens on {places.socket}",
+        hint=f"Start one with: podwire up{places.flags} PATH",
+    )
+
+
+async def find_pod(client: NodeClient, name: str, namespace: str | None) -> Pod:
+    """The pod that a person means by ``name``: its name, or the name in its manifest where that is unique.
+
+    A static pod is called ``<name in the manifest>-<node name>``. Without ``namespace`` it is ``default``.
+    """
+    wanted = namespace or "default"
+    name = name.removeprefix("pods/").removeprefix("pod/")
+    pods = await client.pods(wanted)
+    for pod in pods:
+        if pod.metadata.name == name:
+            return pod
+    matching = [
+        pod for pod in pods if pod.spec.node_name and pod.metadata.name == f"{name}-{pod.spec.node_name}"
+    ]
+    if len(matching) == 1:
+        return matching[0]
+    elsewhere = sorted(
+        {
+            pod.metadata.namespace
+            for pod in await client.pods(None)
+            if pod.metadata.name in {name, f"{name}-{pod.spec.node_name}"}
+        }
+    )
+    hint = f"It is in namespace {', '.join(elsewhere)}: give -n {elsewhere[0]}" if elsewhere else ""
+    raise CommandError(f'pod "{name}" not found in namespace "{wanted}"', hint=hint)
+
+
+def container_of(pod: Pod, name: str) -> str:
+    """The container ``name`` of ``pod``, or its first one; an unknown name is an error with the list."""
+    known = [container.name for container in (*pod.spec.init_containers, *pod.spec.containers)]
+    if name:
+        if name not in known:
+            raise CommandError(
+                f'container "{name}" is not in pod "{pod.metadata.name}"', hint=f"It has: {', '.join(known)}"
+            )
+        return name
+    return pod.spec.containers[0].name

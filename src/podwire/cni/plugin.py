@@ -1,0 +1,36 @@
+"""The plugin SDK in one place: what the author of a plugin imports.
+
+A plugin is a `Plugin` with functions of a `Request`; `main` makes it an executable, `make_request` and `call`
+run it in process (also in its tests).
+"""
+
+from podwire.cni.process import Reply, main, respond
+from podwire.cni.request import (
+    CLEANUP_SECONDS,
+    DEFAULT_SECONDS,
+    Plugin,
+    Registry,
+    Request,
+    call,
+    make_request,
+)
+from podwire.cni.types import DNS, Attachment, Interface, IPConfig, Result, Route
+
+__all__ = [
+    "CLEANUP_SECONDS",
+    "DEFAULT_SECONDS",
+    "DNS",
+    "Attachment",
+    "IPConfig",
+    "Interface",
+    "Plugin",
+    "Registry",
+    "Reply",
+    "Request",
+    "Result",
+    "Route",
+    "call",
+    "main",
+    "make_request",
+    "respond",
+]

@@ -1,0 +1,152 @@
+"""A plugin as an executable: variables and stdin in, JSON and an exit status out (spec section 2)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import IO, Any, TypeVar
+
+import msgspec
+
+from podwire.cni import convert, fields, versions
+from podwire.cni.errors import CNIError, InvalidEnvironment, IOFailure
+from podwire.cni.request import COMMANDS, Plugin, Registry, call, make_request, parse_config, unexpected
+
+C = TypeVar("C")
+K = TypeVar("K")
+
+REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "ADD": ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"),
+    "CHECK": ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"),
+    "DEL": ("CNI_CONTAINERID", "CNI_IFNAME"),
+    "GC": ("CNI_PATH",),
+    "STATUS": (),
+    "VERSION": (),
+}
+"""The variables that each command needs (spec 1.1.0; Go asks for CNI_PATH as well, everywhere)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the process does: exit status, and what it writes to each stream."""
+
+    status: int
+    stdout: bytes = b""
+    stderr: str = ""
+
+
+def command_of(environ: Mapping[str, str]) -> str:
+    """Return the command; InvalidEnvironment (4) lists every variable that is missing, or it is unknown."""
+    command = environ.get("CNI_COMMAND", "")
+    if command not in REQUIRED:
+        raise InvalidEnvironment(f"unknown CNI_COMMAND: {command}")
+    missing = [name for name in REQUIRED[command] if not environ.get(name)]
+    if missing:
+        raise InvalidEnvironment(f"required env variables [{','.join(missing)}] missing")
+    return command
+
+
+def version_report(plugin: Plugin[Any, Any]) -> bytes:
+    """Return what VERSION prints: one line, as Go's encoder does."""
+    report = {"cniVersion": versions.CURRENT, "supportedVersions": plugin.versions}
+    return msgspec.json.encode(report) + b"\n"
+
+
+def respond(
+    plugin: Plugin[C, K],
+    environ: Mapping[str, str],
+    stdin: bytes,
+    kernel: AbstractContextManager[K] | None = None,
+    *,
+    registry: Mapping[str, Plugin[Any, Any]] | Registry | None = None,
+    deadline: float | None = None,
+) -> Reply:
+    """Answer one invocation without touching this process: what a plugin host and `main` share.
+
+    ``kernel`` is entered for the call only (default: the plugin's own ``open_kernel``). Never raises for
+    anything that the request or the plugin does wrong.
+    """
+    if not environ.get("CNI_COMMAND"):
+        listed = ", ".join(plugin.versions)
+        return Reply(0, stderr=f"{plugin.about}\nCNI protocol versions supported: {listed}\n")
+    version = versions.CURRENT
+    try:
+        command = command_of(environ)
+        if command not in COMMANDS:
+            return Reply(0, version_report(plugin))
+        config = parse_config(stdin)
+        said = fields.lookup(config, "cniVersion")
+        version = said if isinstance(said, str) and said else versions.WHEN_MISSING
+        request = make_request(
+            plugin,
+            command,
+            config,
+            container_id=environ.get("CNI_CONTAINERID", ""),
+            netns=environ.get("CNI_NETNS", ""),
+            ifname=environ.get("CNI_IFNAME", ""),
+            args=environ.get("CNI_ARGS", ""),
+            path=tuple(part for part in environ.get("CNI_PATH", "").split(os.pathsep) if part),
+            deadline=deadline,
+            registry=registry,
+            netns_override=environ.get("CNI_NETNS_OVERRIDE", "").lower() in {"1", "true"},
+        )
+        with kernel if kernel is not None else plugin.open_kernel() as opened:
+            result = call(plugin, request, opened)
+        return Reply(0, b"" if result is None else convert.encode_result(result, request.cni_version))
+    except CNIError as error:
+        return Reply(1, error.to_json(version))
+    except Exception as error:  # noqa: BLE001 - stdout must hold an error of the protocol, whatever happened
+        return Reply(1, unexpected(error).to_json(version))
+
+
+def main(
+    plugin: Plugin[Any, Any],
+    environ: Mapping[str, str] | None = None,
+    stdin: IO[bytes] | None = None,
+    stdout: IO[bytes] | None = None,
+    stderr: IO[str] | None = None,
+    *,
+    registry: Mapping[str, Plugin[Any, Any]] | Registry | None = None,
+) -> int:
+    """Run a plugin as this process and return the exit status; streams default to the process's own.
+
+    stdout carries the protocol alone: what the plugin itself prints goes to stderr.
+    """
+    environ = os.environ if environ is None else environ
+    out = sys.stdout.buffer if stdout is None else stdout
+    err = sys.stderr if stderr is None else stderr
+    printed, sys.stdout = sys.stdout, err
+    try:
+        reply = _reply(plugin, environ, stdin, registry)
+    finally:
+        sys.stdout = printed
+    if reply.stderr:
+        err.write(reply.stderr)
+    try:
+        out.write(reply.stdout)
+        out.flush()
+    except OSError as error:
+        err.write(f"cannot write to stdout: {error.strerror}\n")
+        return 1
+    return reply.status
+
+
+def _reply(
+    plugin: Plugin[Any, Any],
+    environ: Mapping[str, str],
+    stdin: IO[bytes] | None,
+    registry: Mapping[str, Plugin[Any, Any]] | Registry | None,
+) -> Reply:
+    config = b""
+    if environ.get("CNI_COMMAND", "") in COMMANDS:
+        try:
+            command_of(environ)
+            config = (sys.stdin.buffer if stdin is None else stdin).read()
+        except CNIError as error:
+            return Reply(1, error.to_json())
+        except OSError as error:
+            return Reply(1, IOFailure(f"error reading from stdin: {error.strerror}").to_json())
+    return respond(plugin, environ, config, registry=registry)

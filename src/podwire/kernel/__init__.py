@@ -1,0 +1,1 @@
+"""Linux and nothing else: rtnetlink, namespaces, sysctl, nftables and conntrack, by our own codec."""
