@@ -107,18 +107,18 @@ def _perform(verb: str, network: str, netns: str, ifname: str, places: Locations
         raise CommandError(f"{netns}: no such network namespace", hint=_netns_hint(netns))
     found = config.find(Path(os.environ.get("NETCONFPATH") or NETCONFPATH), network)
     path, named = plugin_path(os.environ)
-    with Kernel.open() as kernel:
-        runtime = Runtime(
-            own_plugins(path, named=named),
-            kernel,
-            path=path,
-            cache_dir=places.results if places.root else CACHE,
-        )
-        if verb == "add":
-            result = asyncio.run(runtime.add(found, attachment))
-            return encode_result(result, found.cni_version).decode()
-        asyncio.run((runtime.check if verb == "check" else runtime.delete)(found, attachment))
-    return ""
+
+    async def perform() -> str:
+        with Kernel.open() as kernel:
+            cache = places.results if places.root else CACHE
+            async with Runtime(own_plugins(path, named=named), kernel, path=path, cache_dir=cache) as runtime:
+                if verb == "add":
+                    result = await runtime.add(found, attachment)
+                    return encode_result(result, found.cni_version).decode()
+                await (runtime.check if verb == "check" else runtime.delete)(found, attachment)
+                return ""
+
+    return asyncio.run(perform())
 
 
 def _netns_hint(netns: str) -> str:

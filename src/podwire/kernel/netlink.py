@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SOL_NETLINK = 270
 NETLINK_ROUTE = 0
-_ADD_MEMBERSHIP = 1
+ADD_MEMBERSHIP = 1
 _CAP_ACK = 10
 _EXT_ACK = 11
 _GET_STRICT_CHK = 12
@@ -224,8 +224,8 @@ class RouteSocket(NetlinkSocket):
     __slots__ = ()
 
 
-def open_socket(protocol: int, netns: Netns | None = None, groups: tuple[int, ...] = ()) -> socket.socket:
-    """Open a netlink socket with extended acks, strict filters and 4 MiB to receive in; join ``groups``."""
+def open_socket(protocol: int, netns: Netns | None = None) -> socket.socket:
+    """Open a netlink socket with extended acks, strict filters and 4 MiB to receive in."""
 
     def make() -> socket.socket:
         return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
@@ -243,8 +243,6 @@ def open_socket(protocol: int, netns: Netns | None = None, groups: tuple[int, ..
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _WAIT)
         sock.bind((0, 0))
-        for group in groups:
-            sock.setsockopt(SOL_NETLINK, _ADD_MEMBERSHIP, group)
     except OSError as error:
         sock.close()
         raise KernelError(error.errno or errno.EIO, "prepare", f"netlink socket {protocol}") from error

@@ -48,7 +48,6 @@ _TYPE_NAMES = {number: name for name, number in TYPES.items()}
 _ONLINK = 4
 _CLONED = 0x200
 _FAMILY = {4: 2, 6: 10}
-_VERSION = {2: 4, 10: 6}
 
 _HEADER = struct.Struct("=BBBBBBBBI")
 _METRICS = Table("route metrics", mtu=(2, U32), advmss=(8, U32))
@@ -194,22 +193,12 @@ def parse(body: bytes) -> Route | None:
     if len(body) < _HEADER.size:
         raise MalformedReply("route", f"{len(body)} bytes")
     family, length, _, _, table, protocol, scope, kind, flags = _HEADER.unpack_from(body)
-    if flags & _CLONED or family not in _VERSION:
+    if flags & _CLONED or family not in _FAMILY.values():
         return None
     values = _ROUTE.decode(body, _HEADER.size)
-    version = _VERSION[family]
-    ip = values.get("destination")
-    try:
-        destination: Network
-        if version == 4:
-            destination = IPv4Network((IPv4Address(0) if ip is None else ip.packed, length), strict=False)
-        else:
-            destination = IPv6Network((IPv6Address(0) if ip is None else ip.packed, length), strict=False)
-    except ValueError as error:
-        raise MalformedReply("route destination", str(error)) from error
     metrics = values.get("metrics", {})
     return Route(
-        destination=destination,
+        destination=network_of(family, values.get("destination"), length),
         device=values.get("device", 0),
         gateway=_gateway(values),
         table=values.get("table", table),
@@ -223,6 +212,19 @@ def parse(body: bytes) -> Route | None:
         onlink=bool(flags & _ONLINK),
         nexthops=_nexthops(values["multipath"]) if "multipath" in values else (),
     )
+
+
+def network_of(family: int, address: IPAddress | None, length: int) -> Network:
+    """The prefix of ``length`` bits at ``address`` (None: all zero) of an address family (AF_INET, AF_INET6).
+
+    Raises :class:`MalformedReply`.
+    """
+    try:
+        if family == _FAMILY[4]:
+            return IPv4Network((b"\0" * 4 if address is None else address.packed, length), strict=False)
+        return IPv6Network((b"\0" * 16 if address is None else address.packed, length), strict=False)
+    except ValueError as error:
+        raise MalformedReply("prefix", str(error)) from error
 
 
 def _nexthops(data: bytes) -> tuple[Nexthop, ...]:
