@@ -1,9 +1,9 @@
 """What the node's server and its client agree on: paths, error bodies, and the framing of exec.
 
 Paths and bodies are those of the Kubernetes API (k8s.io/api/core/v1, metav1.Status). Exec is a WebSocket with
-the subprotocol ``v5.channel.k8s.io``: the first byte of each binary message is the channel (0 stdin, 1 stdout,
-2 stderr, 3 the final metav1.Status as JSON, 4 the terminal's size as JSON ``{"Width", "Height"}``, 255 closes
-the channel whose number follows), so kubectl's own client could speak it.
+the subprotocol ``v5.channel.k8s.io``, as kubectl speaks it: the first byte of each binary message is the
+channel: 0 stdin, 1 stdout, 2 stderr, 3 the final metav1.Status as JSON, 4 the terminal's size as JSON
+``{"Width", "Height"}``, 255 closes the channel whose number follows.
 """
 
 from __future__ import annotations
