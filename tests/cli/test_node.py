@@ -22,7 +22,7 @@ BROKEN = "apiVersion: v1\nkind: Pod\nmetadata: {name: bad}\nspec:\n  containers:
 
 def fetch(address: str, port: int = 80) -> subprocess.CompletedProcess[str]:
     where = f"[{address}]" if ":" in address else address
-    command = ["busybox", "wget", "-T", "3", "-qO-", f"http://{where}:{port}/README"]
+    command = ["busybox", "timeout", "3", "busybox", "wget", "-qO-", f"http://{where}:{port}/README"]
     return subprocess.run(command, capture_output=True, text=True)
 
 
@@ -38,7 +38,7 @@ def test_from_manifest_to_answer_and_back_without_a_trace(machine: Machine) -> N
     assert [answer.returncode for answer in reached] == [0, 0], reached
     assert fetch("127.0.0.1", 8080).returncode == 0
     where = f"http://[{addresses[1]}]/README"
-    inside = machine.podwire("exec", "client", "--", "/bin/busybox", "wget", "-T", "3", "-qO-", where)
+    inside = machine.podwire("exec", "client", "--", "/bin/busybox", "wget", "-qO-", where)
     assert inside.stdout == reached[0].stdout
     machine.podwire("down", "--timeout", "2")
     assert host() == before
@@ -157,7 +157,7 @@ def test_ctrl_c_leaves_the_pods_and_the_next_up_takes_them_over(machine: Machine
         assert "podwire down" in "\n".join(lines(node, 20))
         assert node.wait(20) == 0
     address = before["status"]["podIP"]
-    assert subprocess.run(["ping", "-c", "1", "-W", "2", address], capture_output=True).returncode == 0
+    assert subprocess.run(["busybox", "ping", "-c", "1", "-W", "2", address], capture_output=True).returncode == 0
     machine.up()
     machine.wait_for("a=Running")
     after = machine.pod("a")

@@ -145,19 +145,17 @@ class _Process:
         pods = self._node.pods()
         complaints = [str(problem) for problem in self._node.problems() if problem.type == "Warning"]
         complaints += [_complaint(pod) for pod in pods if failed(pod)]
-        waiting = [pod for pod in pods if not settled(pod)]
-        seen = self._mux.seen_all()
-        if seen and not complaints and not waiting and len(pods) >= len(self._mux.pods()):
-            self._table(pods)
-            return 0
-        if not (seen and complaints) and time.monotonic() < deadline:
+        waiting = [pod for pod in pods if not settled(pod) and not failed(pod)]
+        all_there = self._mux.seen_all() and {pod.metadata.uid for pod in self._mux.pods()} <= {
+            pod.metadata.uid for pod in pods
+        }
+        if (waiting or not all_there) and time.monotonic() < deadline:
             return None
         self._table(pods)
-        if not complaints:
-            complaints = [f"{_complaint(pod)} after {self._plan.timeout:g} s" for pod in waiting]
+        complaints += [f"{_complaint(pod)} after {self._plan.timeout:g} s" for pod in waiting]
         for complaint in complaints:
             output.note(f"error: {complaint}")
-        return 1
+        return 1 if complaints or not all_there else 0
 
     def _table(self, pods: list[Pod]) -> None:
         if not sys.stdout.isatty():
