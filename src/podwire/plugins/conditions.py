@@ -17,7 +17,16 @@ _PORTS = re.compile(rf"({_PORT})(?::({_PORT}))?")
 _MARK = re.compile(r"(0x[0-9a-fA-F]{1,8}|[0-9]{1,10})(?:/(0x[0-9a-fA-F]{1,8}|[0-9]{1,10}))?")
 _INTERFACE = re.compile(r"[^\s/:\"+*]{1,15}\+?")
 _PROTOCOLS = ("tcp", "udp", "sctp")
-_ADDRESS_TYPES = ("UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST", "BLACKHOLE", "UNREACHABLE", "PROHIBIT")
+_ADDRESS_TYPES = (
+    "UNICAST",
+    "LOCAL",
+    "BROADCAST",
+    "ANYCAST",
+    "MULTICAST",
+    "BLACKHOLE",
+    "UNREACHABLE",
+    "PROHIBIT",
+)
 _MODULES = ("tcp", "udp", "sctp", "multiport", "mark", "addrtype")
 # Words that decide or do something, where only matches belong.
 _STATEMENTS = re.compile(
@@ -50,7 +59,9 @@ def translate(value: object, version: int, field: str) -> str:
 def _nft(text: str, field: str) -> str:
     statement = _STATEMENTS.search(re.sub(r'"[^"]*"', '""', text))
     if statement:
-        raise InvalidConfig(f'{field}: "{statement[0]}" is a statement, only matches belong here (it is "{text}")')
+        raise InvalidConfig(
+            f'{field}: "{statement[0]}" is a statement, only matches belong here (it is "{text}")'
+        )
     for word in text.split():
         if not _NFT_WORD.fullmatch(word):
             raise InvalidConfig(f'{field}: "{word}" is not a word of an nftables match (it is "{text}")')

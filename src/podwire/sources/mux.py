@@ -1,6 +1,6 @@
 """The mux: full snapshots of each source in, an ordered stream of changes out.
 
-A pod is known by its UID within its source. The annotations config.source, config.seen and config.mirror do
+A pod is known by its UID within its source; under another name it is another pod. The annotations config.source, config.seen and config.mirror do
 not count in comparisons; config.seen keeps the time of first sight.
 Source: k8s.io/kubernetes pkg/kubelet/config/config.go.
 """
@@ -111,12 +111,15 @@ class Mux:
         changes: dict[Op, list[Pod]] = {op: [] for op in _ORDER}
         for new in pods:
             known = before.get(new.metadata.uid)
+            if known is not None and known.full_name != new.full_name:
+                changes[Op.REMOVE].append(known)
+                known = None
             pod = _annotated(new, source, known, self._now)
             op = Op.ADD if known is None else _change(known, pod)
             if op is not None:
                 changes[op].append(pod)
             after[pod.metadata.uid] = pod if op is not None or known is None else known
-        changes[Op.REMOVE] = [pod for uid, pod in before.items() if uid not in after]
+        changes[Op.REMOVE].extend(pod for uid, pod in before.items() if uid not in after)
         self._pods[source] = after
         return changes
 
