@@ -104,7 +104,9 @@ def at(address: str, port: int) -> str:
 
 def inside(pod: str, address: str, port: int) -> str:
     """What a program in ``pod`` gets from the address."""
-    return podwire("exec", pod, "--", "/bin/busybox", "timeout", "5", "/bin/busybox", "wget", "-qO-", at(address, port)).strip()
+    return podwire(
+        "exec", pod, "--", "/bin/busybox", "timeout", "5", "/bin/busybox", "wget", "-qO-", at(address, port)
+    ).strip()
 
 
 @dataclass

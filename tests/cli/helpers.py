@@ -37,7 +37,7 @@ spec:
   terminationGracePeriodSeconds: 1
   containers:
     - name: main
-      command: ["/bin/busybox", "httpd", "-f", "-p", "80", "-h", "/etc/init.d"]
+      command: ["/bin/busybox", "httpd", "-f", "-p", "80", "-h", "/etc"]
       ports: [{{containerPort: 80, hostPort: {port}}}]
 """
 

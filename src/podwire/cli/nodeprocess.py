@@ -41,7 +41,7 @@ async def serve(plan: Plan) -> int:
         network = assembly.network(plan.places, plan.bridge, plan.cidrs)
         runtime = await stack.enter_async_context(assembly.runtime(plan.places, kernel, network))
         mux = Mux(FileSource.name)
-        node = Node(runtime, mux, plan.node_name, root=plan.places.state)
+        node = Node(runtime, mux, plan.node_name, root=plan.places.state, pod_cidrs=plan.cidrs)
         source = FileSource(plan.manifests, plan.node_name)
         return await _Process(plan, node, mux, source).run(ending)
 
