@@ -123,6 +123,12 @@ class LimitedConnectivity(CNIError):
     code = 51
 
 
+class AlreadyAttached(CNIError):
+    """100: an ADD for what is there already. It did nothing, so that nothing of it must be undone."""
+
+    code = 100
+
+
 class PluginMissing(InvalidConfig):
     """7: a configuration names plugins that are neither ours nor in the path; ``types`` lists them."""
 
