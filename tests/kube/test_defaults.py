@@ -4,10 +4,10 @@ import re
 from typing import Any
 
 import pytest
-from tests.kube.helpers import WEB, pod, spec
 
 from podwire.kube.defaults import content_hash, default_pod, qos_class, static_pod
 from podwire.kube.objects import Pod
+from tests.kube.helpers import WEB, pod, spec
 
 
 def static(text: str = WEB, node: str = "Node-1", path: str = "/etc/pods/web.yaml") -> Pod:

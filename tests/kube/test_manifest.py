@@ -3,11 +3,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.kube.helpers import WEB, errors, pod, spec
 
 from podwire.kube.errors import ManifestError
 from podwire.kube.manifest import load_manifest, load_pod
 from podwire.kube.yamltree import MAX_BYTES
+from tests.kube.helpers import WEB, errors, pod, spec
 
 
 def test_a_manifest_becomes_a_pod_as_written() -> None:

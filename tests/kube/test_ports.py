@@ -4,10 +4,10 @@ import itertools
 
 import msgspec
 import pytest
-from tests.kube.helpers import pod, spec
 
 from podwire.kube.objects import Pod
 from podwire.kube.ports import HostPort, host_ports, taken_ports
+from tests.kube.helpers import pod, spec
 
 ANY, V4, V6, ONE, OTHER, ONE6 = "", "0.0.0.0", "::", "10.0.0.1", "10.0.0.2", "fd00::1"
 SAME = {(ANY, V4), (ANY, V6)} | {(ip, ip) for ip in (ANY, V4, V6, ONE, OTHER, ONE6)}

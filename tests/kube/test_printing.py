@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from tests.kube.helpers import pod
 
 from podwire.kube.defaults import static_pod
 from podwire.kube.objects import ContainerPort, Event, ObjectMeta, Pod, PodSecurityContext, PodSpec, Probe
 from podwire.kube.printing import object_list, to_builtins, to_json, to_yaml
+from tests.kube.helpers import pod
 
 
 def test_json_has_sorted_keys_and_four_spaces() -> None:

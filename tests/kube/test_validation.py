@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.kube.helpers import WEB, errors, pod, spec
 
 from podwire.kube.manifest import load_pod
+from tests.kube.helpers import WEB, errors, pod, spec
 
 C = "spec.containers[0]"
 PORTS = "ports: [%s]"

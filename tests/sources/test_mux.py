@@ -218,7 +218,7 @@ async def test_the_reader_gets_updates_in_the_order_of_merging() -> None:
     expected += mux.merge(snapshot("file"))
     updates = mux.updates()
     assert [await anext(updates) for _ in expected] == expected
-    await updates.aclose()  # type: ignore[attr-defined]
+    await updates.aclose()
 
 
 async def test_H01_a_pod_taken_away_and_put_back_is_removed_and_added() -> None:

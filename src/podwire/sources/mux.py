@@ -1,14 +1,15 @@
 """The mux: full snapshots of each source in, an ordered stream of changes out.
 
-A pod is known by its UID within its source; under another name it is another pod. The annotations config.source, config.seen and config.mirror do
-not count in comparisons; config.seen keeps the time of first sight.
+A pod is known by its UID within its source; under another name it is another pod. The annotations
+config.source, config.seen and config.mirror do not count in comparisons; config.seen keeps the time of first
+sight.
 Source: k8s.io/kubernetes pkg/kubelet/config/config.go.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -81,7 +82,7 @@ class Mux:
             self._queue.put_nowait((update, first and index == len(updates) - 1))
         return updates
 
-    async def updates(self) -> AsyncIterator[PodUpdate]:
+    async def updates(self) -> AsyncGenerator[PodUpdate, None]:
         """The changes in order. Asking for the next one says that the last one has been handled."""
         while True:
             update, completes = await self._queue.get()
