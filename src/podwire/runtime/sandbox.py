@@ -294,6 +294,11 @@ class Sandbox:
                 return
             await self._bury()
 
+    async def lost(self) -> None:
+        """Wait until the loss of the supervisor, if it is lost, is dealt with."""
+        if self._watch is not None:
+            await asyncio.wait({self._watch})
+
     async def _bury(self) -> None:
         """The supervisor is dead or as good as: end what it left, record the end of its containers."""
         if self._process is not None:
@@ -440,7 +445,7 @@ def kill_leftovers(sandbox_ids: set[str]) -> None:
                 if any(mark in mounts for mark in marks):
                     os.kill(int(entry.name), signal.SIGKILL)
                     found = True
-            except (FileNotFoundError, ProcessLookupError, PermissionError, OSError):
+            except OSError:  # it has ended, or is of another world and out of reach
                 continue
         if not found:
             return
