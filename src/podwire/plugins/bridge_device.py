@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface
+from ipaddress import ip_address, ip_interface
 
 from podwire.cni.errors import InvalidConfig
 from podwire.cni.plugin import IPConfig
@@ -23,11 +23,11 @@ from podwire.kernel.errors import KernelError
 from podwire.kernel.host import Kernel
 from podwire.kernel.links import AddrGenMode, Link
 from podwire.kernel.message import Message
-from podwire.plugins.attachment import MARK, link_local
-
-IPInterface = IPv4Interface | IPv6Interface
+from podwire.plugins.attachment import MARK, IPInterface, broadcast, link_local
 
 _lock = threading.Lock()
+_VERIFIED_MAX = 256
+_verified: set[tuple[object, ...]] = set()
 _users: dict[tuple[tuple[int, int], str], int] = {}
 
 
@@ -179,26 +179,44 @@ def ensure_gateway(kernel: Kernel, bridge: Link, wanted: Wanted, ips: Sequence[I
     gateway), unless the bridge is ours and empty, or forceAddress is set.
     """
     needed = gateway_interfaces(ips)
+    subnets = [
+        subnet
+        for subnet in dict.fromkeys(ip_interface(ip.address).network for ip in ips if ip.gateway)
+        if not any(subnet == one.network for one in needed)
+    ]
     if not needed:
         return
-    host = kernel.route()
+    key = (kernel.netns.identity, bridge.index, bridge.mac, *needed, *subnets)
     with _lock:
+        if key in _verified and not _restored(kernel, bridge, needed):
+            return
+        _verified.discard(key)
+        host = kernel.route()
         held = addresses.list_addresses(host, bridge.index)
         present = {one.address for one in held}
         missing = [one for one in needed if one not in present]
-        subnets = [
-            subnet
-            for subnet in dict.fromkeys(ip_interface(ip.address).network for ip in ips if ip.gateway)
-            if not any(subnet == one.network for one in needed)
-        ]
-        if not missing and not subnets:
-            return
         messages = [addresses.delete(bridge.index, one.address) for one in _in_the_way(held, needed, missing)]
         if messages and not wanted.force_address:
             _allow_replacement(kernel, bridge, wanted, held, missing)
         messages += _additions(kernel, bridge, held, missing)
         messages += [routes.add(subnet, device=bridge.index, replace=True) for subnet in subnets]
         host.send(*messages)
+        if len(_verified) >= _VERIFIED_MAX:
+            _verified.clear()
+        _verified.add(key)
+
+
+def _restored(kernel: Kernel, bridge: Link, needed: Sequence[IPInterface]) -> bool:
+    """Tell whether a bridge that had its addresses has lost one; adding them again is cheaper than a list."""
+    for one in needed:
+        try:
+            kernel.route().send(addresses.add(bridge.index, one, broadcast=broadcast(one)))
+        except KernelError as error:
+            if error.errno != errno.EEXIST:
+                raise
+        else:
+            return True
+    return False
 
 
 def _in_the_way(
@@ -249,9 +267,7 @@ def _additions(
             bridge.index,
             one,
             replace=True,
-            broadcast=one.network.broadcast_address
-            if one.version == 4 and one.network.prefixlen < 31
-            else None,
+            broadcast=broadcast(one),
             scope=addresses.SCOPE_LINK if one.version == 6 and one.is_link_local else None,
         )
         for one in missing
