@@ -56,7 +56,7 @@ def test_from_manifest_to_answer_and_back_without_a_trace(machine: Machine) -> N
     assert [answer.stdout for answer in reached] == ["web-n1\n"] * 2, reached
     assert fetch("127.0.0.1", 8080).stdout == "web-n1\n"
     where = f"http://[{addresses[1]}]/hostname"
-    inside = machine.podwire("exec", "client", "--", "/bin/busybox", "wget", "-qO-", where)
+    inside = machine.ask("exec", "client", "--", "/bin/busybox", "wget", "-qO-", where)
     assert inside.stdout == "web-n1\n"
     machine.podwire("down", "--timeout", "2")
     assert host() == before
@@ -70,24 +70,24 @@ def test_what_is_asked_about_pods(machine: Machine) -> None:
     machine.write("bad.yaml", BROKEN)
     machine.up()
     machine.wait_for("a=Running", "b=Running")
-    table = machine.podwire("get", "pods").stdout.splitlines()
+    table = machine.ask("get", "pods").stdout.splitlines()
     assert re.fullmatch(r"NAME +READY +STATUS +RESTARTS +AGE", table[0])
     assert re.fullmatch(r"a-n1 +1/1 +Running +0 +\d+s", table[1])
     assert len(table) == 2
-    assert machine.podwire("get", "po", "-A", "-o", "name").stdout == "pod/a-n1\npod/b-n1\n"
-    assert machine.podwire("get", "pods", "-A", "-l", "app=b", "-o", "name").stdout == "pod/b-n1\n"
-    listed = json.loads(machine.podwire("get", "pods", "-A", "-o", "json").stdout)
+    assert machine.ask("get", "po", "-A", "-o", "name").stdout == "pod/a-n1\npod/b-n1\n"
+    assert machine.ask("get", "pods", "-A", "-l", "app=b", "-o", "name").stdout == "pod/b-n1\n"
+    listed = json.loads(machine.ask("get", "pods", "-A", "-o", "json").stdout)
     assert (listed["kind"], [pod["metadata"]["name"] for pod in listed["items"]]) == (
         "List",
         ["a-n1", "b-n1"],
     )
-    one = yaml.safe_load(machine.podwire("get", "pod/a", "-o", "yaml").stdout)
+    one = yaml.safe_load(machine.ask("get", "pod/a", "-o", "yaml").stdout)
     assert (one["kind"], one["status"]["phase"]) == ("Pod", "Running")
-    assert re.search(r"^n1 +Ready ", machine.podwire("get", "nodes").stdout, re.MULTILINE)
-    missing = machine.podwire("get", "pod", "b", status=1).stderr
+    assert re.search(r"^n1 +Ready ", machine.ask("get", "nodes").stdout, re.MULTILINE)
+    missing = machine.ask("get", "pod", "b", status=1).stderr
     assert 'pod "b" not found in namespace "default"' in missing
     assert "-n other" in missing
-    told = machine.podwire("describe", "pod", "a").stdout
+    told = machine.ask("describe", "pod", "a").stdout
     for line in (
         r"^Name: +a-n1$",
         r"^Status: +Running$",
@@ -96,7 +96,7 @@ def test_what_is_asked_about_pods(machine: Machine) -> None:
         r"Started",
     ):
         assert re.search(line, told, re.MULTILINE), told
-    events = machine.podwire("get", "events", "-A").stdout
+    events = machine.ask("get", "events", "-A").stdout
     assert f"{machine.manifests}/bad.yaml:7" in events
     assert "comand" in events
 
@@ -116,22 +116,22 @@ def test_logs(machine: Machine) -> None:
                 break
         following.kill()
     assert sorted(seen) == ["one", "three", "two"]
-    assert len(machine.podwire("logs", "a", "--tail", "1").stdout.splitlines()) == 1
-    assert re.match(r"\d{4}-\d\d-\d\dT\S+ one\n", machine.podwire("logs", "a", "--timestamps").stdout)
-    assert 'container "x" is not in pod' in machine.podwire("logs", "a", "-c", "x", status=1).stderr
-    assert machine.podwire("logs", "a", "-p", status=1).stderr.startswith("error: ")
+    assert len(machine.ask("logs", "a", "--tail", "1").stdout.splitlines()) == 1
+    assert re.match(r"\d{4}-\d\d-\d\dT\S+ one\n", machine.ask("logs", "a", "--timestamps").stdout)
+    assert 'container "x" is not in pod' in machine.ask("logs", "a", "-c", "x", status=1).stderr
+    assert machine.ask("logs", "a", "-p", status=1).stderr.startswith("error: ")
 
 
 def test_exec_passes_streams_and_status_on(machine: Machine) -> None:
     machine.write("a.yaml", SLEEPER.format(name="a"))
     machine.up()
     machine.wait_for("a=Running")
-    done = machine.podwire("exec", "a", "--", "/bin/sh", "-c", "echo out; echo err >&2; exit 7", status=7)
+    done = machine.ask("exec", "a", "--", "/bin/sh", "-c", "echo out; echo err >&2; exit 7", status=7)
     assert (done.stdout, done.stderr) == ("out\n", "err\n")
     assert machine.podwire("exec", "-i", "a", "--", "cat", stdin="through\n").stdout == "through\n"
-    assert machine.podwire("exec", "a", "--", "/bin/sh", "-c", "kill -9 $$", status=137).returncode == 137
+    assert machine.ask("exec", "a", "--", "/bin/sh", "-c", "kill -9 $$", status=137).returncode == 137
     assert "no-such-program" in machine.podwire("exec", "a", "--", "no-such-program", status=None).stderr
-    assert machine.podwire("exec", "a", "--", "hostname").stdout == "a-n1\n"
+    assert machine.ask("exec", "a", "--", "hostname").stdout == "a-n1\n"
 
 
 def test_exec_gives_a_terminal_of_this_size(machine: Machine) -> None:
@@ -140,11 +140,11 @@ def test_exec_gives_a_terminal_of_this_size(machine: Machine) -> None:
     machine.wait_for("a=Running")
     leader, follower = pty.openpty()
     subprocess.run(["stty", "rows", "33", "columns", "99"], stdin=follower, check=True)
-    command = ["exec", "-it", "a", "--", "/bin/sh", "-c", "stty size; read x; echo got $x"]
+    command = ["exec", "-it", "a", "--", "/bin/sh", "-c", "echo ready; read x; stty size; echo got $x"]
     with machine.start(*command, stdin=follower, stdout=follower, stderr=follower) as process:
         os.close(follower)
         said = b""
-        while b"99" not in said and select.select([leader], [], [], 10)[0]:
+        while b"ready" not in said and select.select([leader], [], [], 10)[0]:
             said += os.read(leader, 1024)
         os.write(leader, b"word\r")
         while b"got word" not in said and select.select([leader], [], [], 10)[0]:
@@ -268,6 +268,6 @@ def test_what_is_not_ours_keeps_the_bridge(machine: Machine) -> None:
 
 def test_json_output_of_a_table_is_never_mixed_with_words(machine: Machine) -> None:
     machine.up()
-    empty = machine.podwire("get", "pods", "-o", "json")
+    empty = machine.ask("get", "pods", "-o", "json")
     assert json.loads(empty.stdout)["items"] == []
-    assert "No pods found" in machine.podwire("get", "pods").stderr
+    assert "No pods found" in machine.ask("get", "pods").stderr

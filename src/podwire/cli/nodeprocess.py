@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from podwire.cli import assembly, detach, live, output, rows
 from podwire.cli.errors import CommandError
@@ -23,6 +23,7 @@ from podwire.sources.mux import Mux
 if TYPE_CHECKING:
     from podwire.cli.up import Plan
 
+T = TypeVar("T")
 REDRAW = 1.0
 """Seconds between two pictures when nothing happens: ages grow."""
 CALM = 0.1
@@ -122,7 +123,7 @@ class _Process:
                 for follower in followers:
                     follower.cancel()
 
-    async def _follow(self, feed: Feed[object]) -> None:
+    async def _follow(self, feed: Feed[T]) -> None:
         while True:
             try:
                 async with feed.watch() as watch:
