@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.cli.helpers import SLEEPER, Machine, host, lines, output
 
 pytestmark = pytest.mark.kernel
