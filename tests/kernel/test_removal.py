@@ -11,6 +11,7 @@ import pytest
 
 from podwire.kernel import addresses, links, netns
 from podwire.kernel.errors import KernelError
+from podwire.kernel.message import Message
 from podwire.kernel.netlink import RouteSocket
 from podwire.kernel.netns import Netns
 from podwire.kernel.notifications import GoneLinks
@@ -80,6 +81,46 @@ def test_many_in_one_call_with_some_gone_already_and_some_named_twice(
     sock.send(*(links.veth(f"v{number}", f"p{number}") for number in range(20)))
     index = helpers.link("v0")["ifindex"]
     remover.remove(*(f"v{number}" for number in range(20)), "v0", "p0", index, "never", 987_654)
+    assert helpers.link_names() == {"lo"}
+
+
+def test_callers_that_come_during_a_deletion_share_the_next(
+    sock: RouteSocket, remover: LinkRemover, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sock.send(*(links.veth(f"v{number}", f"p{number}") for number in range(21)))
+    sent: list[str] = []
+    held, go = threading.Event(), threading.Event()
+    real = RouteSocket.send
+
+    def recording(self: RouteSocket, *messages: Message) -> None:
+        sent.extend(message.operation for message in messages)
+        held.set()
+        go.wait(10)
+        real(self, *messages)
+
+    queued = threading.Semaphore(0)
+    start = remover._start_threads
+
+    def counting() -> None:
+        start()
+        queued.release()
+
+    monkeypatch.setattr(RouteSocket, "send", recording)
+    first = threading.Thread(target=lambda: remover.remove("v0"))
+    first.start()
+    held.wait(10)
+    monkeypatch.setattr(remover, "_start_threads", counting)
+    others = [threading.Thread(target=remover.remove, args=(f"v{number}",)) for number in range(1, 21)]
+    for other in others:
+        other.start()
+    for _ in others:
+        assert queued.acquire(timeout=10)
+    assert sent == ["delete link"]
+    go.set()
+    for thread in (first, *others):
+        thread.join()
+    assert sent.count("delete link group") == 1
+    assert sent.count("change link") == len(others)
     assert helpers.link_names() == {"lo"}
 
 
@@ -195,9 +236,9 @@ def test_a_deadline(sock: RouteSocket, monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
     real = RouteSocket.send
 
-    def stuck(self: RouteSocket, *messages: object) -> None:
+    def stuck(self: RouteSocket, *messages: Message) -> None:
         release.wait(10)
-        real(self, *messages)  # type: ignore[arg-type]
+        real(self, *messages)
 
     sock.send(links.veth("a", "b"))
     with LinkRemover() as remover, monkeypatch.context() as patched:

@@ -138,6 +138,8 @@ def test_without_a_gateway_the_scope_is_the_link(sock: RouteSocket, index: int) 
         routes.add(ip_network("10.8.2.1/32"), device=index, type="local", table=routes.TABLE_LOCAL),
     )
     assert shown("10.8.0.0/24")[0]["scope"] == "link"
+    sock.send(routes.delete(ip_network("10.8.0.0/24"), device=index))
+    assert shown("10.8.0.0/24") == []
     assert shown("10.8.1.0/24")[0]["scope"] == "global"
     local = shown("10.8.2.1/32", "table", "local")[0]
     assert (local["scope"], local["type"]) == ("host", "local")

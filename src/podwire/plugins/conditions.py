@@ -17,12 +17,21 @@ _PORTS = re.compile(rf"({_PORT})(?::({_PORT}))?")
 _MARK = re.compile(r"(0x[0-9a-fA-F]{1,8}|[0-9]{1,10})(?:/(0x[0-9a-fA-F]{1,8}|[0-9]{1,10}))?")
 _INTERFACE = re.compile(r"[^\s/:\"+*]{1,15}\+?")
 _PROTOCOLS = ("tcp", "udp", "sctp")
-_ADDRESS_TYPES = ("UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST", "BLACKHOLE", "UNREACHABLE", "PROHIBIT")
+_ADDRESS_TYPES = (
+    "UNICAST",
+    "LOCAL",
+    "BROADCAST",
+    "ANYCAST",
+    "MULTICAST",
+    "BLACKHOLE",
+    "UNREACHABLE",
+    "PROHIBIT",
+)
 _MODULES = ("tcp", "udp", "sctp", "multiport", "mark", "addrtype")
 # Words that decide or do something, where only matches belong.
 _STATEMENTS = re.compile(
     r"\b(accept|drop|reject|queue|jump|goto|return|continue|dnat|snat|masquerade|redirect|tproxy|log|counter|set|"
-    r"limit|quota|notrack|dup|fwd|add|update|delete|vmap|map|flow|synproxy|comment)\b"
+    r"limit|quota|notrack|dup|fwd|add|update|delete|flush|vmap|map|flow|synproxy|comment)\b"
 )
 _NFT_WORD = re.compile(r'[\w.:/,{}!=<>&|^"@*~+-]+')
 
@@ -50,10 +59,12 @@ def translate(value: object, version: int, field: str) -> str:
 def _nft(text: str, field: str) -> str:
     statement = _STATEMENTS.search(re.sub(r'"[^"]*"', '""', text))
     if statement:
-        raise InvalidConfig(f'{field}: "{statement[0]}" is a statement, only matches belong here (it is "{text}")')
-    for word in text.split():
-        if not _NFT_WORD.fullmatch(word):
-            raise InvalidConfig(f'{field}: "{word}" is not a word of an nftables match (it is "{text}")')
+        raise InvalidConfig(
+            f'{field}: "{statement[0]}" is a statement, only matches belong here (it is "{text}")'
+        )
+    for word in text.split(" "):
+        if word and not _NFT_WORD.fullmatch(word):
+            raise InvalidConfig(f'{field}: {word!r} is not a word of an nftables match (it is "{text}")')
     if text.count('"') % 2 or text.count("{") != text.count("}"):
         raise InvalidConfig(f'{field}: quotes or braces are not closed (it is "{text}")')
     return text

@@ -74,7 +74,9 @@ def wanted(runtime_config: Mapping[str, Any], pod: Pod) -> tuple[HostPort, ...]:
         for each in _entries(entry, pod, f"{FIELD}[{number}]"):
             key = (each.version, each.address, each.protocol, each.port)
             if key in found:
-                raise InvalidConfig(f"{each.field}: host port {each} is asked for twice, by {found[key].field} as well")
+                raise InvalidConfig(
+                    f"{each.field}: host port {each} is asked for twice, by {found[key].field} as well"
+                )
             found[key] = each
     return tuple(found.values())
 
@@ -92,7 +94,11 @@ def _entries(entry: Any, pod: Pod, field: str) -> Sequence[HostPort]:
     versions = tuple(pod) if address is None else (address.version,)
     specific = None if address is None or address.is_unspecified else address
     if specific is not None and specific.version not in pod:
-        raise InvalidConfig(f"{field}.hostIP: the pod has no IPv{specific.version} address (it is {str(address)!r})")
+        raise InvalidConfig(
+            f"{field}.hostIP: the pod has no IPv{specific.version} address (it is {str(address)!r})"
+        )
+    if specific is not None and specific.version == 6 and specific.is_loopback:
+        raise InvalidConfig(f"{field}.hostIP: Linux cannot lead ::1 to a pod (it is {str(address)!r})")
     if not pod:
         raise InvalidConfig(f"{field}: the pod has no address that host port {port} could lead to")
     return [
