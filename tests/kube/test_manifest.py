@@ -74,6 +74,11 @@ def test_documents_without_content_do_not_count() -> None:
     assert pod("---\n# before\n---\n" + WEB + "---\n# behind\n").metadata.name == "web"
 
 
+def test_a_file_of_nothing_but_document_marks_is_refused() -> None:
+    (error,) = errors("---\n" * 200)
+    assert (error.line, error.message) == (101, "more than 100 documents")
+
+
 @pytest.mark.parametrize(
     ("text", "line", "column"),
     [

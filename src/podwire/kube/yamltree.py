@@ -18,6 +18,7 @@ from yaml._yaml import CParser
 MAX_BYTES = 10 << 20
 MAX_NODES = 100_000
 MAX_DEPTH = 64
+MAX_DOCUMENTS = 100
 
 _TAGS = "tag:yaml.org,2002:"
 _BOOLEANS = {
@@ -126,11 +127,15 @@ class _Builder:
 
     def documents(self) -> list[Node]:
         found: list[Node] = []
+        count = 0
         while True:
             event = self._parser.get_event()
             if isinstance(event, yaml.StreamEndEvent):
                 return found
             if isinstance(event, yaml.DocumentStartEvent):
+                count += 1
+                if count > MAX_DOCUMENTS:
+                    raise TreeError(f"more than {MAX_DOCUMENTS} documents", event.start_mark.line + 1, 1)
                 self._anchors = {}
                 node = self._node(self._parser.get_event(), 1)
                 if not (isinstance(node, Scalar) and scalar_value(node) is None):
