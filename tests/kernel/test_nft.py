@@ -223,11 +223,16 @@ def test_a_nul_byte_is_refused_instead_of_cutting_the_transaction() -> None:
         assert ruleset() == []
 
 
+@kernel
 def test_a_missing_library_is_told_with_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Nft() as complete:
+        complete.run(TABLE + TARGETS.create(ELEMENT))
     monkeypatch.setattr(nft, "LIBRARY", "libnftables-is-not-here.so.1")
     monkeypatch.setattr(nft, "_loaded", None)
-    with pytest.raises(NftUnavailable) as caught:
-        Nft()
+    with Nft() as ours:
+        assert ours.get(TARGETS, ELEMENT.key) == ELEMENT
+        with pytest.raises(NftUnavailable) as caught:
+            ours.run(TABLE)
     assert caught.value.errno == errno.ELIBACC
     assert "install the Debian package libnftables1" in str(caught.value)
 

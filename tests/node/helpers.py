@@ -12,11 +12,59 @@ from typing import Any
 import msgspec
 
 from podwire.kube.objects import Pod
-from podwire.node.clock import Clock, SystemClock
+from podwire.node.clock import SECOND, Clock, SystemClock
+from podwire.node.observed import Observed, View
 from podwire.node.service import Node
+from podwire.runtime.api import (
+    ContainerMetadata,
+    ContainerState,
+    ContainerStatus,
+    NetworkMode,
+    SandboxMetadata,
+    SandboxState,
+    SandboxStatus,
+)
 from podwire.runtime.fake import FakeRuntime
 from podwire.sources.mux import Mux
 from podwire.sources.updates import Snapshot
+
+NOW = 1_750_000_000 * SECOND
+CREATED, RUNNING, EXITED, UNKNOWN = ContainerState
+
+
+def sandbox(attempt: int = 0, **fields: Any) -> SandboxStatus:
+    """A sandbox of the pod ``web`` that is as it should be, unless its fields say otherwise."""
+    values: dict[str, Any] = {
+        "id": f"s{attempt}",
+        "metadata": SandboxMetadata("web", "uid-web", "default", attempt),
+        "state": SandboxState.READY,
+        "created_at": NOW - 1000 * SECOND + attempt,
+        "network": NetworkMode.POD,
+        "ips": ("10.88.0.2",),
+        "labels": {},
+        "annotations": {},
+    }
+    return SandboxStatus(**{**values, **fields})
+
+
+def status(name: str, state: ContainerState = RUNNING, attempt: int = 0, **fields: Any) -> ContainerStatus:
+    """A container of ``s0``; one that has ended did so 5 s ago, by itself."""
+    values: dict[str, Any] = {
+        "id": f"{name}-{attempt}",
+        "sandbox_id": "s0",
+        "metadata": ContainerMetadata(name, attempt),
+        "state": state,
+        "created_at": NOW - 500 * SECOND + attempt,
+        "started_at": NOW - 500 * SECOND if state != CREATED else 0,
+        "finished_at": NOW - 5 * SECOND if state == EXITED else 0,
+    }
+    return ContainerStatus(**{**values, **fields})
+
+
+def view(made: Pod, sandboxes: list[SandboxStatus], containers: list[ContainerStatus], **more: Any) -> View:
+    """What there is of a pod at ``NOW``."""
+    return View(made, Observed(tuple(sandboxes), tuple(containers)), NOW, **more)
+
 
 HOST_IPS = ("192.0.2.10", "2001:db8::10")
 

@@ -283,7 +283,12 @@ async def test_shutdown_removes_all_pods_side_by_side(tmp_path: Path) -> None:
         b.give(pod("a"), pod("b"), pod("c"))
         await b.running("a", "b", "c")
         seen: list[int] = []
-        ending = asyncio.create_task(b.node.shutdown(progress=lambda p: seen.append(len(p.remaining))))
+
+        async def shut_down() -> None:
+            async for progress in b.node.shutting_down():
+                seen.append(len(progress.remaining))
+
+        ending = asyncio.create_task(shut_down())
         await clock.advance(5)
         await b.until(ending.done)
         assert seen[0] == 3 and seen[-1] == 0

@@ -54,14 +54,14 @@ class NftError(KernelError):
     """A transaction was refused, and nothing of it was done.
 
     ``errno`` is the kernel's for the first command that it refused (EEXIST for a ``create`` of what is there,
-    ENOENT for a ``delete`` of what is not). Text that libnftables refused before the kernel saw it has EINVAL;
-    a table, chain or set that does not exist has that or ENOENT. ``detail`` is the library's message; the
-    place that it marks is not always the right one in a transaction of several commands.
+    ENOENT for a ``delete`` of what is not). Text that libnftables refused before the kernel saw it has
+    EINVAL; a table, chain or set that does not exist has that or ENOENT. ``detail`` is the library's message;
+    the place that it marks is not always the right one in a transaction of several commands.
     """
 
 
 class NftUnavailable(NftError):
-    """libnftables is not installed, or cannot be loaded."""
+    """libnftables is not installed, or cannot be loaded; raised when something is to be run."""
 
 
 class Rule(NamedTuple):
@@ -84,16 +84,18 @@ class Nft:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._library = _load()
-        self._context = self._library.nft_ctx_new(0)
-        if not self._context:
-            raise NftError(errno.ENOMEM, "open", "nftables")
-        self._library.nft_ctx_buffer_output(self._context)
-        self._library.nft_ctx_buffer_error(self._context)
+        self._closed = False
+        self._socket = NetfilterSocket.open()
+        self._library: ctypes.CDLL | None = None
+        self._unavailable: NftUnavailable | None = None
+        self._context: int | None = None
         try:
-            self._socket = NetfilterSocket.open()
-        except KernelError:
-            self._free()
+            self._library, self._context = _context()
+        except NftUnavailable as error:
+            # What is there can still be read, and a DEL finds that there is nothing to do.
+            self._unavailable = error
+        except NftError:
+            self._socket.close()
             raise
 
     @classmethod
@@ -190,9 +192,11 @@ class Nft:
     def close(self) -> None:
         """Free the library's context and the socket; more than once does nothing."""
         with self._lock:
-            if self._context:
-                self._socket.close()
-                self._free()
+            self._closed = True
+            self._socket.close()
+            if self._library is not None and self._context:
+                self._library.nft_ctx_free(self._context)
+                self._context = None
 
     def __enter__(self) -> Self:
         return self
@@ -202,20 +206,18 @@ class Nft:
     ) -> None:
         self.close()
 
-    def _free(self) -> None:
-        self._library.nft_ctx_free(self._context)
-        self._context = None
-
     def _opened(self, operation: str) -> None:
-        if not self._context:
+        if self._closed:
             raise NftError(errno.EBADF, operation, "nftables", "it was closed")
 
     def _run(self, commands: str, flags: int, *, dry_run: bool = False) -> str:
         if "\0" in commands:
             raise NftError(errno.EINVAL, "run", "nftables commands", "they hold a NUL")
-        library = self._library
         with self._lock:
             self._opened("run")
+            library = self._library
+            if library is None:
+                raise self._unavailable or NftError(errno.ELIBACC, "run", LIBRARY)
             library.nft_ctx_output_set_flags(self._context, flags)
             library.nft_ctx_set_dry_run(self._context, dry_run)
             ctypes.set_errno(0)
@@ -233,6 +235,16 @@ class Nft:
                 message.decode(errors="replace").strip(),
             )
         return output.decode(errors="replace")
+
+
+def _context() -> tuple[ctypes.CDLL, int]:
+    library = _load()
+    context: int | None = library.nft_ctx_new(0)
+    if not context:
+        raise NftError(errno.ENOMEM, "open", "nftables")
+    library.nft_ctx_buffer_output(context)
+    library.nft_ctx_buffer_error(context)
+    return library, context
 
 
 _loaded: ctypes.CDLL | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -13,6 +14,8 @@ from podwire.kube.objects import Event, Pod
 
 T = TypeVar("T")
 QUEUE_LIMIT = 4096
+HISTORY = 2048
+"""Changes that a watch can still be started from; fewer than a watch may fall behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +67,31 @@ class Watch(Generic[T]):
 
 
 class Feed(Generic[T]):
-    """Changes of one kind of object, given to every watch."""
+    """Changes of one kind of object, given to every watch; the last ones are remembered by version."""
 
     def __init__(self) -> None:
         self.watches: set[Watch[T]] = set()
+        self.version = 0
+        self._past: deque[Change[T]] = deque(maxlen=HISTORY)
 
-    def watch(self) -> Watch[T]:
-        """The changes from now on."""
+    def watch(self, since: int | None = None) -> Watch[T]:
+        """The changes from now on, or after version ``since``; :class:`WatchTooSlow` if that is too old."""
+        missed = self.version - since if since is not None else 0
+        if not 0 <= missed <= len(self._past):
+            raise WatchTooSlow
         watch: Watch[T] = Watch(self)
+        for change in tuple(self._past)[len(self._past) - missed :]:
+            watch.offer(change)
         self.watches.add(watch)
         return watch
 
     def send(self, kind: str, item: T) -> None:
-        """Tell every watch."""
+        """Tell every watch; the version grows by one."""
+        self.version += 1
+        change = Change(kind, item)
+        self._past.append(change)
         for watch in tuple(self.watches):
-            watch.offer(Change(kind, item))
+            watch.offer(change)
 
     def close(self) -> None:
         """End every watch after what it was told."""
@@ -92,14 +105,8 @@ class Board:
 
     def __init__(self) -> None:
         self._pods: dict[str, Pod] = {}
-        self._version = 0
         self.feed: Feed[Pod] = Feed()
         self.events: Feed[Event] = Feed()
-
-    @property
-    def version(self) -> int:
-        """The resource version of the last change."""
-        return self._version
 
     def publish(self, pod: Pod) -> None:
         """Show the pod; nothing happens if it is shown like that already."""
@@ -137,5 +144,4 @@ class Board:
         return found
 
     def _next(self) -> str:
-        self._version += 1
-        return str(self._version)
+        return str(self.feed.version + 1)

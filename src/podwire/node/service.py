@@ -20,6 +20,7 @@ from podwire.node.context import Context, NetworkGate
 from podwire.node.dns import Resolver
 from podwire.node.events import Events
 from podwire.node.host import host_addresses
+from podwire.node.observed import Observed
 from podwire.node.volumes import Volumes
 from podwire.node.workers import Workers
 from podwire.runtime.api import ContainerEvent, RuntimeCondition, RuntimeService
@@ -57,11 +58,13 @@ class Node:
         *,
         root: Path,
         host_ips: tuple[str, ...] = (),
+        pod_cidrs: tuple[str, ...] = (),
         resolver: Resolver | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.node_name = node_name
         self.root = root
+        self.pod_cidrs = pod_cidrs
         self.resolver = resolver or Resolver()
         self.clock: Clock = clock or SystemClock()
         self.board = Board()
@@ -72,6 +75,7 @@ class Node:
         self.recorder = Events(self.clock, node_name)
         self.recorder.listener = self.board.events.send
         self.runtime_version = ("", "")
+        self.started_at = self.clock.wall()
         self._workers = Workers()
         self._cache = RuntimeCache(runtime, self._workers.poke)
         self._network = NetworkGate(runtime, self.clock)
@@ -79,6 +83,7 @@ class Node:
         self._volumes = Volumes(root)
         self._ending = False
         self._stop = asyncio.Event()
+        self._shutdown: asyncio.Task[None] | None = None
 
     @property
     def host_ips(self) -> tuple[str, ...]:
@@ -92,6 +97,10 @@ class Node:
     def events(self, namespace: str = "") -> list[Event]:
         """What happened, the latest last."""
         return self.recorder.list(namespace)
+
+    def observed(self, pod: Pod) -> Observed:
+        """What the runtime has of the pod."""
+        return self._cache.observed(pod.metadata.uid)
 
     def problems(self) -> tuple[SourceProblem, ...]:
         """What is wrong with the sources now."""
@@ -137,22 +146,38 @@ class Node:
         """End the node; its pods go on running."""
         self._stop.set()
 
-    async def shutdown(
-        self, *, grace: float | None = None, progress: Callable[[Progress], None] | None = None
-    ) -> None:
+    async def shutdown(self, *, grace: float | None = None) -> None:
         """Take every pod down, side by side, wanted or not, then end the node."""
-        self._ending = True
+        async for _ in self.shutting_down(grace):
+            continue
+
+    async def shutting_down(self, grace: float | None = None) -> AsyncIterator[Progress]:
+        """``shutdown``, told: what is left at first, and again whenever a pod is gone.
+
+        It goes on to its end whether or not anybody listens.
+        """
+        if self._shutdown is None:
+            self._ending = True
+            self._shutdown = asyncio.create_task(self._remove_all(grace))
+        while not self._shutdown.done():
+            changed = self._workers.changed
+            yield Progress(tuple(self._workers.names()))
+            waits = asyncio.ensure_future(changed.wait())
+            await asyncio.wait((waits, self._shutdown), return_when=asyncio.FIRST_COMPLETED)
+            waits.cancel()
+        await self._shutdown
+        yield Progress(())
+
+    async def _remove_all(self, grace: float | None) -> None:
         await self.ready.wait()
         while True:
             self._workers.remove_all(grace)
             for uid in self._cache.uids():
                 self._workers.clear_orphan(uid, self._cache.observed(uid), grace)
-            if progress is not None:
-                progress(Progress(tuple(self._workers.names())))
+            changed = self._workers.changed
             if not len(self._workers):
                 break
-            self._workers.changed.clear()
-            await self._workers.changed.wait()
+            await changed.wait()
         self.stop()
 
     def _context(self) -> Context:

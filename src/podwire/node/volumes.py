@@ -80,7 +80,7 @@ def _host_path(name: str, source: HostPathVolumeSource) -> Path:
         raise MountFailed(name, f"hostPath type check failed: {path} does not exist") from None
     wanted = _TYPES.get(kind)
     if wanted is None:
-        raise MountFailed(name, f"hostPath type {kind!r} is none of {', '.join(_TYPES)}")
+        raise MountFailed(name, f"{path}: hostPath type {kind!r} is none of {', '.join(_TYPES)}")
     check, what = wanted
     if not check(mode):
         raise MountFailed(name, f"hostPath type check failed: {path} is not a {what}")

@@ -25,7 +25,7 @@ class Workers:
         self._paused = False
         self.failed: asyncio.Future[None] | None = None
         self.changed = asyncio.Event()
-        """Set whenever a worker has ended."""
+        """Set when the next worker has ended, and then another event stands in its place."""
 
     def open(self, ctx: Context) -> None:
         """Give the workers what they share; called once, in the running loop."""
@@ -126,6 +126,7 @@ class Workers:
         elif again is not None and not self._paused:
             self._start(again)
         self.changed.set()
+        self.changed = asyncio.Event()
 
 
 def _orphan(uid: str, observed: Observed) -> Pod | None:

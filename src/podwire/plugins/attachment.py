@@ -21,6 +21,7 @@ from ipaddress import (
     ip_interface,
     ip_network,
 )
+from socket import if_nametoindex
 
 from podwire.cni.errors import CNIError, TryLater
 from podwire.cni.plugin import IPConfig, Route
@@ -31,7 +32,7 @@ from podwire.kernel.links import AddrGenMode, Link
 from podwire.kernel.message import Message
 from podwire.kernel.netlink import RouteSocket
 from podwire.kernel.netns import Netns
-from podwire.plugins.failures import KERNEL, open_netns_if_there
+from podwire.plugins.failures import KERNEL, open_netns_if_there, undone_on_failure
 
 IPInterface = IPv4Interface | IPv6Interface
 
@@ -117,28 +118,32 @@ class Plan:
 
 def attach(kernel: Kernel, container: Netns, plan: Plan) -> None:
     """Make the pair, all of it or nothing. Raises :class:`KernelError`, or CNIError for a wait that ends."""
-    host, identity = kernel.route(), plan.identity
-    inside = container.run(lambda: _create(kernel, plan))
-    try:
+    identity = plan.identity
+    with undone_on_failure() as undo:
+        try:
+            inside, index = container.run(lambda: _create(kernel, plan))
+        except KernelError as error:
+            if error.errno != errno.EEXIST:  # of either name: then it is not of our making
+                undo.append(lambda: detach(kernel, identity))
+            raise
+        undo.append(lambda: detach(kernel, identity))
         with inside:
-            link = links.get(inside, identity.ifname)
-            if link is None:
-                raise KernelError(errno.ENODEV, "look up link", identity.ifname, "it is gone again")
-            if plan.up:
-                inside.send(*_container_end(link.index, plan))
-            host.send(*_host_end(plan))
-            _forget_neighbours(host, plan)
-            if plan.up:
-                _wait_for_carrier(host, identity.host_end)
-                if plan.dad:
-                    _wait_for_dad(inside, link.index)
-    except BaseException:
-        detach(kernel, identity)
-        raise
+            _configure(kernel.route(), inside, index, plan)
 
 
-def _create(kernel: Kernel, plan: Plan) -> RouteSocket:
-    """Make the pair from inside the container's namespace, and return the socket there.
+def _configure(host: RouteSocket, inside: RouteSocket, index: int, plan: Plan) -> None:
+    if plan.up:
+        inside.send(*_container_end(index, plan))
+    host.send(*_host_end(plan))
+    _forget_neighbours(host, plan)
+    if plan.up:
+        _wait_for_carrier(host, plan.identity.host_end)
+        if plan.dad:
+            _wait_for_dad(inside, index)
+
+
+def _create(kernel: Kernel, plan: Plan) -> tuple[RouteSocket, int]:
+    """Make the pair from inside the container's namespace; return a socket there and the end's index.
 
     The sysctls come before the link is up: from then on a router's advertisement would be taken.
     """
@@ -155,15 +160,15 @@ def _create(kernel: Kernel, plan: Plan) -> RouteSocket:
                 mtu=plan.mtu or None,
             )
         )
+        _write_sysctls(plan)
         try:
-            _write_sysctls(plan)
-        except BaseException:
-            inside.send(links.delete(identity.ifname))
-            raise
+            index = if_nametoindex(identity.ifname)
+        except OSError as error:
+            raise KernelError(error.errno or errno.EIO, "look up link", identity.ifname) from error
     except BaseException:
         inside.close()
         raise
-    return inside
+    return inside, index
 
 
 def _write_sysctls(plan: Plan) -> None:
@@ -191,13 +196,14 @@ def _container_end(index: int, plan: Plan) -> list[Message]:
         messages.append(
             addresses.add(index, link_local(plan.mac), nodad=not plan.dad, scope=addresses.SCOPE_LINK)
         )
-    messages += [addresses.add(index, one, nodad=not plan.dad, broadcast=_broadcast(one)) for one in wanted]
+    messages += [addresses.add(index, one, nodad=not plan.dad, broadcast=broadcast(one)) for one in wanted]
     messages.append(links.configure(index, up=True))
     messages += [_route(index, route, wanted) for route in effective_routes(plan.routes, plan.ips)]
     return messages
 
 
-def _broadcast(one: IPInterface) -> IPv4Address | None:
+def broadcast(one: IPInterface) -> IPv4Address | None:
+    """Return the broadcast address that goes with an address; ``None`` in IPv6 and where there is none."""
     if one.version == 4 and one.network.prefixlen < 31:
         return one.network.broadcast_address
     return None

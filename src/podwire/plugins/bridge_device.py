@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface
+from ipaddress import ip_address, ip_interface
 
 from podwire.cni.errors import InvalidConfig
 from podwire.cni.plugin import IPConfig
@@ -23,11 +23,12 @@ from podwire.kernel.errors import KernelError
 from podwire.kernel.host import Kernel
 from podwire.kernel.links import AddrGenMode, Link
 from podwire.kernel.message import Message
-from podwire.plugins.attachment import MARK, link_local
-
-IPInterface = IPv4Interface | IPv6Interface
+from podwire.plugins.attachment import MARK, IPInterface, broadcast, link_local
+from podwire.plugins.failures import undoing, undone_on_failure
 
 _lock = threading.Lock()
+_VERIFIED_MAX = 256
+_verified: set[tuple[object, ...]] = set()
 _users: dict[tuple[tuple[int, int], str], int] = {}
 
 
@@ -55,8 +56,8 @@ def using(kernel: Kernel, wanted: Wanted) -> Iterator[Link]:
     try:
         bridge, made = _ensure(kernel, wanted)
         yield bridge
-    except BaseException:
-        with _lock:
+    except BaseException as error:
+        with _lock, undoing(error):
             if made and _users[key] == 1:
                 _remove_unused(kernel, wanted.name)
         raise
@@ -72,18 +73,18 @@ def _ensure(kernel: Kernel, wanted: Wanted) -> tuple[Link, bool]:
     made = False
     link = links.get(host, wanted.name)
     if link is None:
-        with _lock:
-            try:
-                host.send(links.bridge(wanted.name, mac=_new_mac(), mtu=wanted.mtu or None))
-                made = True
-            except KernelError as error:
-                if error.errno != errno.EEXIST:
-                    raise
+        mac = _new_mac()
         try:
-            link = _finish(kernel, wanted) if made else links.get(host, wanted.name)
-        except BaseException:
-            _remove_unused(kernel, wanted.name)
-            raise
+            host.send(links.bridge(wanted.name, mac=mac, mtu=wanted.mtu or None))
+            made = True
+            link = _finish(kernel, wanted)
+        except KernelError as error:
+            if not made and error.errno == errno.EEXIST:
+                link = links.get(host, wanted.name)
+            else:
+                with _lock, undoing(error):
+                    _remove_unused(kernel, wanted.name, mac)
+                raise
     if link is None:
         raise KernelError(errno.ENODEV, "look up link", wanted.name, "the bridge is gone again")
     if link.kind != "bridge":
@@ -132,9 +133,11 @@ def _new_mac() -> str:
     return raw.hex(":")
 
 
-def _remove_unused(kernel: Kernel, name: str) -> bool:
+def _remove_unused(kernel: Kernel, name: str, mac: str = "") -> bool:
     link = links.get(kernel.route(), name)
-    if link is None or link.kind != "bridge" or links.list_links(kernel.route(), master=link.index):
+    if link is None or link.kind != "bridge" or (mac and link.mac != mac):
+        return False
+    if links.list_links(kernel.route(), master=link.index):
         return False
     kernel.links.remove(name)
     return True
@@ -179,26 +182,44 @@ def ensure_gateway(kernel: Kernel, bridge: Link, wanted: Wanted, ips: Sequence[I
     gateway), unless the bridge is ours and empty, or forceAddress is set.
     """
     needed = gateway_interfaces(ips)
+    subnets = [
+        subnet
+        for subnet in dict.fromkeys(ip_interface(ip.address).network for ip in ips if ip.gateway)
+        if not any(subnet == one.network for one in needed)
+    ]
     if not needed:
         return
-    host = kernel.route()
+    key = (kernel.netns.identity, bridge.index, bridge.mac, *needed, *subnets)
     with _lock:
+        if key in _verified and not _restored(kernel, bridge, needed):
+            return
+        _verified.discard(key)
+        host = kernel.route()
         held = addresses.list_addresses(host, bridge.index)
         present = {one.address for one in held}
         missing = [one for one in needed if one not in present]
-        subnets = [
-            subnet
-            for subnet in dict.fromkeys(ip_interface(ip.address).network for ip in ips if ip.gateway)
-            if not any(subnet == one.network for one in needed)
-        ]
-        if not missing and not subnets:
-            return
         messages = [addresses.delete(bridge.index, one.address) for one in _in_the_way(held, needed, missing)]
         if messages and not wanted.force_address:
             _allow_replacement(kernel, bridge, wanted, held, missing)
         messages += _additions(kernel, bridge, held, missing)
         messages += [routes.add(subnet, device=bridge.index, replace=True) for subnet in subnets]
         host.send(*messages)
+        if len(_verified) >= _VERIFIED_MAX:
+            _verified.clear()
+        _verified.add(key)
+
+
+def _restored(kernel: Kernel, bridge: Link, needed: Sequence[IPInterface]) -> bool:
+    """Tell whether a bridge that had its addresses has lost one; adding them again is cheaper than a list."""
+    for one in needed:
+        try:
+            kernel.route().send(addresses.add(bridge.index, one, broadcast=broadcast(one)))
+        except KernelError as error:
+            if error.errno != errno.EEXIST:
+                raise
+        else:
+            return True
+    return False
 
 
 def _in_the_way(
@@ -249,9 +270,7 @@ def _additions(
             bridge.index,
             one,
             replace=True,
-            broadcast=one.network.broadcast_address
-            if one.version == 4 and one.network.prefixlen < 31
-            else None,
+            broadcast=broadcast(one),
             scope=addresses.SCOPE_LINK if one.version == 6 and one.is_link_local else None,
         )
         for one in missing
@@ -260,15 +279,16 @@ def _additions(
 
 
 def enable_forwarding(kernel: Kernel, families: set[int]) -> list[str]:
-    """Have the host forward these families (4, 6); return the sysctls that were changed for it."""
+    """Have the host forward these families (4, 6), all or none; return the sysctls that were changed."""
 
     def run() -> list[str]:
-        changed = []
-        for family, key in FORWARDING.items():
-            if family in families and sysctl.read(key) != "1":
+        keys = [key for family, key in FORWARDING.items() if family in families]
+        before = {key: value for key in keys if (value := sysctl.read(key)) != "1"}
+        with undone_on_failure() as undo:
+            for key, value in before.items():
+                undo.append(lambda key=key, value=value: sysctl.write(key, value))  # type: ignore[misc]
                 sysctl.write(key, 1)
-                changed.append(key)
-        return changed
+        return list(before)
 
     return run() if _is_here(kernel) else kernel.netns.run(run)
 

@@ -31,7 +31,7 @@ _MODULES = ("tcp", "udp", "sctp", "multiport", "mark", "addrtype")
 # Words that decide or do something, where only matches belong.
 _STATEMENTS = re.compile(
     r"\b(accept|drop|reject|queue|jump|goto|return|continue|dnat|snat|masquerade|redirect|tproxy|log|counter|set|"
-    r"limit|quota|notrack|dup|fwd|add|update|delete|vmap|map|flow|synproxy|comment)\b"
+    r"limit|quota|notrack|dup|fwd|add|update|delete|flush|vmap|map|flow|synproxy|comment)\b"
 )
 _NFT_WORD = re.compile(r'[\w.:/,{}!=<>&|^"@*~+-]+')
 
@@ -62,9 +62,9 @@ def _nft(text: str, field: str) -> str:
         raise InvalidConfig(
             f'{field}: "{statement[0]}" is a statement, only matches belong here (it is "{text}")'
         )
-    for word in text.split():
-        if not _NFT_WORD.fullmatch(word):
-            raise InvalidConfig(f'{field}: "{word}" is not a word of an nftables match (it is "{text}")')
+    for word in text.split(" "):
+        if word and not _NFT_WORD.fullmatch(word):
+            raise InvalidConfig(f'{field}: {word!r} is not a word of an nftables match (it is "{text}")')
     if text.count('"') % 2 or text.count("{") != text.count("}"):
         raise InvalidConfig(f'{field}: quotes or braces are not closed (it is "{text}")')
     return text

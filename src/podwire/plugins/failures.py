@@ -29,20 +29,24 @@ def _notes(error: KernelError) -> str:
 
 
 @contextmanager
-def undone_on_failure() -> Iterator[list[Callable[[], None]]]:
-    """Collect what takes back the steps of the block; if it fails, all of it runs, the last first.
+def undoing(error: BaseException) -> Iterator[None]:
+    """Undo something after ``error``: a failure of the undoing is told in its notes and goes no further."""
+    try:
+        yield
+    except (CNIError, KernelError) as trouble:
+        error.add_note(f"while undoing: {trouble}")
 
-    An undoing that fails is told in the notes of the error, and hinders no other.
-    """
+
+@contextmanager
+def undone_on_failure() -> Iterator[list[Callable[[], None]]]:
+    """Collect what takes back the steps of the block; if it fails, all of it runs, the last first."""
     steps: list[Callable[[], None]] = []
     try:
         yield steps
     except BaseException as error:
         for step in reversed(steps):
-            try:
+            with undoing(error):
                 step()
-            except (CNIError, KernelError) as trouble:
-                error.add_note(f"while undoing: {trouble}")
         raise
 
 

@@ -97,6 +97,8 @@ def _entries(entry: Any, pod: Pod, field: str) -> Sequence[HostPort]:
         raise InvalidConfig(
             f"{field}.hostIP: the pod has no IPv{specific.version} address (it is {str(address)!r})"
         )
+    if specific is not None and specific.version == 6 and specific.is_loopback:
+        raise InvalidConfig(f"{field}.hostIP: Linux cannot lead ::1 to a pod (it is {str(address)!r})")
     if not pod:
         raise InvalidConfig(f"{field}: the pod has no address that host port {port} could lead to")
     return [

@@ -23,6 +23,8 @@ POD, CONTAINER, NODE = 0, 1, 2
 """PidMode's numbers."""
 ROUNDS: Final = 50
 """How often leftover processes are looked for: each round may meet what the one before had forked."""
+_RT_SIGTIMEDWAIT: Final = "128" if os.uname().machine == "x86_64" else "137"
+"""Its number (asm/unistd.h): x86_64 has one of its own, the architectures with the generic table another."""
 _TERM: Final = 1 << (signal.SIGTERM - 1)
 
 State = dict[str, Any]
@@ -330,14 +332,23 @@ def hears_term(pid: int) -> bool:
     """Whether a PID 1 would get TERM: it is caught, or blocked to be fetched, or ignored on purpose."""
     masks = 0
     try:
+        # A program that waits in sigwait(3) shows the signals that it waits for in no mask (rt_sigtimedwait
+        # unblocks them meanwhile), so whether it waits is asked before and after.
+        if _waits_for_signals(pid):
+            return True
         with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:  # noqa: PTH123
             for line in file:
                 name, _, value = line.partition(":")
                 if name in ("SigBlk", "SigIgn", "SigCgt"):
                     masks |= int(value, 16)
+        return bool(masks & _TERM) or _waits_for_signals(pid)
     except (FileNotFoundError, ProcessLookupError):
         return True
-    return bool(masks & _TERM)
+
+
+def _waits_for_signals(pid: int) -> bool:
+    with open(f"/proc/{pid}/syscall", encoding="ascii") as file:  # noqa: PTH123
+        return file.read().split()[0] == _RT_SIGTIMEDWAIT
 
 
 def kill_in_mount_namespace(fd: int) -> None:
@@ -353,7 +364,7 @@ def kill_in_mount_namespace(fd: int) -> None:
                 if (there.st_ino, there.st_dev) == (wanted.st_ino, wanted.st_dev):
                     os.kill(int(name), signal.SIGKILL)
                     found = True
-            except (FileNotFoundError, ProcessLookupError):
+            except OSError:  # it has ended, or is of another world and out of reach
                 continue
         if not found:
             return

@@ -301,6 +301,7 @@ class EmbeddedRuntime:
             )
         except RuntimeFault as error:
             if error.code is Code.UNAVAILABLE:  # its supervisor is dead, and so is it
+                await sandbox.lost()
                 return
             raise
         if "error" in answer:

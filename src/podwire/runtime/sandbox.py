@@ -256,7 +256,11 @@ class Sandbox:
         container = self.containers.get(container_id)
         if container is None or state is None:
             return
-        before, container.state = container.state, msgspec.convert(state, RunState)
+        before, now = container.state, msgspec.convert(state, RunState)
+        if now.state < before.state:
+            # The answer to a start is taken up after the event of the end that came right behind it.
+            return
+        container.state = now
         self._publish_change(container, before.state)
 
     def _publish_change(self, container: Container, before: ContainerState) -> None:
@@ -289,6 +293,11 @@ class Sandbox:
             if not await self._process.ended(2) and await self.adopt():
                 return
             await self._bury()
+
+    async def lost(self) -> None:
+        """Wait until the loss of the supervisor, if it is lost, is dealt with."""
+        if self._watch is not None:
+            await asyncio.wait({self._watch})
 
     async def _bury(self) -> None:
         """The supervisor is dead or as good as: end what it left, record the end of its containers."""
@@ -436,7 +445,7 @@ def kill_leftovers(sandbox_ids: set[str]) -> None:
                 if any(mark in mounts for mark in marks):
                     os.kill(int(entry.name), signal.SIGKILL)
                     found = True
-            except (FileNotFoundError, ProcessLookupError, PermissionError, OSError):
+            except OSError:  # it has ended, or is of another world and out of reach
                 continue
         if not found:
             return
