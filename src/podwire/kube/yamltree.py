@@ -129,7 +129,7 @@ class _Builder:
         found: list[Node] = []
         count = 0
         while True:
-            event = self._parser.get_event()
+            event: Any = self._parser.get_event()
             if isinstance(event, yaml.StreamEndEvent):
                 return found
             if isinstance(event, yaml.DocumentStartEvent):
