@@ -129,20 +129,20 @@ class _Builder:
         found: list[Node] = []
         count = 0
         while True:
-            event: Any = self._parser.get_event()
+            event = self._parser.get_event()
             if isinstance(event, yaml.StreamEndEvent):
                 return found
             if isinstance(event, yaml.DocumentStartEvent):
                 count += 1
                 if count > MAX_DOCUMENTS:
-                    raise TreeError(f"more than {MAX_DOCUMENTS} documents", event.start_mark.line + 1, 1)
+                    raise TreeError(f"more than {MAX_DOCUMENTS} documents", *_place(event))
                 self._anchors = {}
                 node = self._node(self._parser.get_event(), 1)
                 if not (isinstance(node, Scalar) and scalar_value(node) is None):
                     found.append(node)
 
     def _node(self, event: Any, level: int) -> Node:
-        line, column = event.start_mark.line + 1, event.start_mark.column + 1
+        line, column = _place(event)
         if level > MAX_DEPTH:
             raise TreeError(f"nested more than {MAX_DEPTH} levels deep", line, column)
         if isinstance(event, yaml.AliasEvent):
@@ -192,6 +192,10 @@ class _Builder:
         if node is None:
             raise TreeError(f"alias *{name} stands inside its own anchor", line, column)
         return node
+
+
+def _place(event: Any) -> tuple[int, int]:
+    return event.start_mark.line + 1, event.start_mark.column + 1
 
 
 def _count(parent: Node, child: Node, level: int) -> None:
