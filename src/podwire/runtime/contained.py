@@ -88,8 +88,8 @@ class Contained:
     ) -> None:
         """Nothing runs yet.
 
-        ``directory`` holds its record; ``changed`` is called when it runs and when it has ended, before anybody
-        is answered.
+        ``directory`` holds its record; ``changed`` is called when it runs and when it has ended, before
+        anybody is answered.
         """
         self.id = os.path.basename(directory)  # noqa: PTH119
         self.state: State = {
