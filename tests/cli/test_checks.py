@@ -89,7 +89,7 @@ def test_manifests_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert checks.manifests(()) == (tmp_path / "manifests",)
     with pytest.raises(CommandError, match=r"^missing: No such file or directory$"):
         checks.manifests(("manifests", "missing"))
-    with pytest.raises(CommandError, match="https://example.com/a.yaml: manifests from a URL"):
+    with pytest.raises(CommandError, match=r"https://example\.com/a\.yaml: manifests from a URL"):
         checks.manifests(("https://example.com/a.yaml",))
     with pytest.raises(CommandError, match="/dev/null: neither a directory nor a file"):
         checks.manifests(("/dev/null",))

@@ -21,7 +21,7 @@ SETS = [pool("10.0.0.0/29", "10.0.1.0/30"), pool("fd00::/125")]
 CAPACITY = [one.capacity for one in SETS]
 NAMES = st.sampled_from([f"c{n}" for n in range(9)])
 WISHES = st.sampled_from(["10.0.0.3", "10.0.1.2", "fd00::5", "10.0.0.1", "10.0.0.0", "10.0.0.7", "10.3.0.1"])
-CALLS = ("open", "write", "link", "unlink", "rename")
+CALLS = ("open", "write", "read", "unlink", "rename", "fstat", "close")
 
 
 class Pool(RuleBasedStateMachine):

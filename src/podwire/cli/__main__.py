@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # Whoever read the output has enough of it; what is still buffered must not complain at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return 1
     except Exception as error:  # noqa: BLE001 - the last stop: whatever it is, the user gets words, not a trace
         return report(error)
     return status if isinstance(status, int) else 0
@@ -43,9 +43,17 @@ def _usage(error: Exception) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         print(message, file=sys.stderr)
         return 2
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {message}{_value(error)}", file=sys.stderr)
     print(f"see: {command} --help", file=sys.stderr)
     return 2
+
+
+def _value(error: BaseException) -> str:
+    """The refused value, where the message leaves it out: typer's validator keeps it in the cause."""
+    details = getattr(error.__cause__, "errors", None)
+    if not callable(details):
+        return ""
+    return f" (it is {details()[0].get('input')!r})"
 
 
 if __name__ == "__main__":

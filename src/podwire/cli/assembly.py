@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from podwire import plugins
@@ -50,8 +50,14 @@ def own_plugins() -> dict[str, Plugin[Any, Any]]:
     return {kind: plugin for kind, plugin in found.items() if plugin is not None}
 
 
-@contextmanager
-def runtime(places: Locations, kernel: Kernel, pods_network: NetworkConfigList) -> Iterator[EmbeddedRuntime]:
-    """The embedded runtime of ``places``."""
-    cni = Runtime(own_plugins(), kernel, path=(), cache_dir=places.results)
-    yield EmbeddedRuntime(places.state, places.run, cni, pods_network)
+@asynccontextmanager
+async def runtime(
+    places: Locations, kernel: Kernel, pods_network: NetworkConfigList
+) -> AsyncIterator[EmbeddedRuntime]:
+    """The embedded runtime of ``places``; what runs goes on running when the context ends."""
+    async with Runtime(own_plugins(), kernel, cache_dir=places.results) as cni:
+        embedded = EmbeddedRuntime(places.state, places.run, cni, pods_network)
+        try:
+            yield embedded
+        finally:
+            await embedded.close()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from podwire.cli import get, nodeapi, rows
 from podwire.cli.errors import CommandError, usage
 from podwire.cli.locations import Locations
 from podwire.kube.objects import Container, ContainerStateUnion, ContainerStatus, Event, Pod
-from podwire.node.client import NodeClient
 
-_WIDTH = 18
+if TYPE_CHECKING:
+    from podwire.node.client import NodeClient
+
+_WIDTH = 20
 
 
 def run(kind: str, name: str, namespace: str | None, places: Locations) -> int:

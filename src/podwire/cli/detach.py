@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -21,41 +21,40 @@ class Started(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str = ""
     hint: str = ""
     exit_code: int = 0
-    notices: tuple[str, ...] = ()
 
 
-def start(arguments: Sequence[str], log: Path) -> tuple[int, Started]:
-    """Run ``podwire`` with ``arguments`` in a session of its own, its output in ``log``; wait for its word.
+def start(arguments: Sequence[str], first_words: IO[bytes]) -> int:
+    """Run ``podwire`` with ``arguments`` in a session of its own and wait for its word; its process ID.
 
-    Returns its process ID. The process gets ``--ready-fd``, where it says :class:`Started`. Should it end
-    without a word, the error shows the end of the log.
+    The process gets ``--ready-fd``, where it says :class:`Started`. Until it opens its log, it writes to
+    ``first_words``; should it end without a word, the error shows that.
     """
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
     with os.fdopen(read_end, "rb") as reader:
         try:
-            with log.open("ab") as output:
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "podwire", *arguments, "--ready-fd", str(write_end)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    pass_fds=(write_end,),
-                    start_new_session=True,
-                )
+            process = subprocess.Popen(
+                [sys.executable, "-m", "podwire", *arguments, "--ready-fd", str(write_end)],
+                stdin=subprocess.DEVNULL,
+                stdout=first_words,
+                stderr=first_words,
+                pass_fds=(write_end,),
+                start_new_session=True,
+            )
         finally:
             os.close(write_end)
         said = reader.read()
     if said:
         word = msgspec.json.decode(said, type=Started)
     else:
-        lines = log.read_text(errors="replace").splitlines()[-_TAIL:]
-        word = Started(error="the node ended while it started", hint="\n".join(lines), exit_code=1)
+        first_words.seek(0)
+        tail = first_words.read().decode(errors="replace").splitlines()[-_TAIL:]
+        word = Started(error="the node ended while it started", hint="\n".join(tail), exit_code=1)
     if word.error:
         process.wait()
         raise CommandError(word.error, hint=word.hint, exit_code=word.exit_code)
     # It lives on; nothing of it is ours to wait for.
     process.returncode = 0
-    return process.pid, word
+    return process.pid
 
 
 def tell(ready_fd: int, word: Started) -> None:

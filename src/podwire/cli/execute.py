@@ -11,11 +11,14 @@ import termios
 import tty
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from podwire.cli import nodeapi, output
 from podwire.cli.locations import Locations
-from podwire.node.client import NodeClient
-from podwire.runtime.api import ExecSession
+
+if TYPE_CHECKING:
+    from podwire.node.client import NodeClient
+    from podwire.runtime.api import ExecSession
 
 _CHUNK = 65536
 

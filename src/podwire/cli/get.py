@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from podwire.cli import nodeapi, output, rows, selectors
 from podwire.cli.errors import CommandError, usage
 from podwire.cli.locations import Locations
 from podwire.kube import printing
 from podwire.kube.objects import Pod
-from podwire.node.client import NodeClient
+
+if TYPE_CHECKING:
+    from podwire.node.client import NodeClient
 
 KINDS = {
     **dict.fromkeys(("pods", "pod", "po"), "pods"),

@@ -88,7 +88,10 @@ class LineView:
             seen[pod.metadata.uid] = (name, cells)
             if self._pods.get(pod.metadata.uid) != (name, cells):
                 times = f" restarts={restarts}" if restarts != "0" else ""
-                print(" ".join(filter(None, (name, ready, status, addresses, reason))) + times, flush=True)
+                print(
+                    " ".join(filter(None, (name, ready, status, addresses.strip("-"), reason))) + times,
+                    flush=True,
+                )
         for uid, (name, _) in self._pods.items():
             if uid not in seen:
                 print(f"{name} removed", flush=True)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from podwire.cli import nodeapi, output
 from podwire.cli.locations import Locations
-from podwire.node.client import NodeClient
+
+if TYPE_CHECKING:
+    from podwire.node.client import NodeClient
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from podwire.cli.errors import CommandError
 from podwire.cli.locations import Locations
 from podwire.kube.objects import Pod
-from podwire.node.client import NodeClient
+
+if TYPE_CHECKING:
+    from podwire.node.client import NodeClient
 
 T = TypeVar("T")
 
 
 def ask(places: Locations, question: Callable[[NodeClient], Awaitable[T]]) -> T:
     """Run ``question`` against the node of ``places``; without a node, an error says how to start one."""
+    if not places.socket.exists():
+        raise no_node(places)
+    from podwire.node.client import NodeClient
 
     async def talk() -> T:
         async with NodeClient(places.socket) as client:
             return await question(client)
 
-    if not places.socket.exists():
-        raise no_node(places)
     return asyncio.run(talk())
 
 

@@ -18,25 +18,27 @@ def report(error: Exception) -> int:
         import traceback
 
         traceback.print_exception(error)
+    message, hint, status = words(error)
+    _say(f"error: {message}")
+    if hint:
+        _say(hint)
+    return status
+
+
+def words(error: Exception) -> tuple[str, str, int]:
+    """What to say about ``error``: a message, a hint or an empty text, and the exit status."""
     if isinstance(error, CommandError):
-        _say(f"error: {error.message}")
-        if error.hint:
-            _say(error.hint)
-        return error.exit_code
+        return error.message, error.hint, error.exit_code
     if isinstance(error, OSError):
-        _say(f"error: {_os_error(error)}")
-        return 1
+        reason = error.strerror or str(error)
+        return (f"{error.filename}: {reason}" if error.filename else reason), "", 1
     if type(error).__module__.startswith("podwire."):
-        _say(f"error: {error}")
-        return 1
-    _say(f"error: a fault in podwire: {type(error).__name__}: {error}")
-    _say("Run it again with PODWIRE_DEBUG=1 to see where, and report that.")
-    return 1
-
-
-def _os_error(error: OSError) -> str:
-    reason = error.strerror or str(error)
-    return f"{error.filename}: {reason}" if error.filename else reason
+        return str(error), "", 1
+    return (
+        f"a fault in podwire: {type(error).__name__}: {error}",
+        "Run it again with PODWIRE_DEBUG=1 to see where, and report that.",
+        1,
+    )
 
 
 def _say(text: str) -> None:

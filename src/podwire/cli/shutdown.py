@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from podwire.cli.errors import CommandError
 from podwire.kernel import links, netns
 from podwire.kernel.host import Kernel
+from podwire.plugins import ruleset
 
 _ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
 
@@ -57,3 +60,28 @@ def remove_empty(directories: tuple[str, ...]) -> None:
     for directory in sorted(directories, key=lambda path: path.count("/"), reverse=True):
         if os.path.isdir(directory) and not os.listdir(directory):  # noqa: PTH112, PTH208
             Path(directory).rmdir()
+
+
+def _owners(kernel: Kernel) -> Iterator[str]:
+    """The attachments that elements of our table belong to, as their comments say."""
+    if not kernel.nft.has_table(ruleset.TABLE):
+        return
+    stack: list[Any] = kernel.nft.query(f"list table inet {ruleset.TABLE}")
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            comment = item.get("comment")
+            if isinstance(comment, str) and comment.count("/") == 2:
+                yield comment
+            stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)
+
+
+def remove_rules(kernel: Kernel) -> str:
+    """Remove the table of host ports and masquerading, unless attachments of others are still in it."""
+    used = sorted(set(_owners(kernel)))
+    if used:
+        return f"table inet {ruleset.TABLE} stays: still used by {', '.join(used)}"
+    ruleset.remove_table(kernel.nft)
+    return ""

@@ -8,8 +8,10 @@ from typing import Any
 
 _HOMES = {
     "errors": ("CNIError",),
-    "types": ("Attachment", "DNS", "IPConfig", "Interface", "Result", "Route"),
+    "types": ("AttachmentKey", "DNS", "IPConfig", "Interface", "Result", "Route"),
     "convert": ("decode_result", "encode_result"),
+    "config": ("NetworkConfigList", "find", "load_directory", "load_list", "parse_list"),
+    "runtime": ("Attachment", "Runtime"),
     "plugin": ("Plugin", "Request", "call", "main", "make_request"),
 }
 _NAMES = {name: module for module, names in _HOMES.items() for name in names}

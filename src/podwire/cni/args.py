@@ -34,12 +34,12 @@ def check_ifname(ifname: str) -> None:
     """Raise InvalidEnvironment (4) for an interface name that Linux would not take."""
     if not ifname:
         raise InvalidEnvironment("interface name is empty")
-    if len(ifname.encode(errors="surrogateescape")) > _IFNAME_MAX:
+    if len(ifname.encode(errors="replace")) > _IFNAME_MAX:
         raise InvalidEnvironment(f"interface name {_shown(ifname)} is too long", "at most 15 bytes")
     if ifname in {".", ".."}:
         raise InvalidEnvironment(f"interface name is {_shown(ifname)}")
     for character in ifname:
-        if character in "/:\0" or character.isspace():
+        if character in "/:\0" or character.isspace() or "\ud800" <= character <= "\udfff":
             raise InvalidEnvironment(
                 f"interface name {_shown(ifname)} contains {character!r}", "no '/', ':' or white space"
             )

@@ -144,7 +144,8 @@ def _shaped(result: Result, version: str) -> dict[str, Any]:
 
 def to_object(result: Result, version: str) -> dict[str, Any]:
     """Return a result in the shape of ``version`` as plain dicts and lists, e.g. for ``prevResult``."""
-    said: dict[str, Any] = msgspec.to_builtins(_shaped(result, version))
+    # By way of text: to_builtins would keep tuples, and a configuration read from stdin has lists.
+    said: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(_shaped(result, version)))
     return said
 
 

@@ -123,6 +123,12 @@ class LimitedConnectivity(CNIError):
     code = 51
 
 
+class AlreadyAttached(CNIError):
+    """100: an ADD for what is there already. It did nothing, so that nothing of it must be undone."""
+
+    code = 100
+
+
 class PluginMissing(InvalidConfig):
     """7: a configuration names plugins that are neither ours nor in the path; ``types`` lists them."""
 
@@ -181,6 +187,17 @@ BY_CODE: dict[int, type[CNIError]] = {
 def from_code(code: int, msg: str, details: str = "") -> CNIError:
     """Return the error of the class that ``code`` has, e.g. for one read from a plugin's output."""
     return BY_CODE.get(code, CNIError)(msg, details, code=code)
+
+
+_REFUSALS = frozenset({1, 2, 4, 6, 7})
+
+
+def is_same_refusal(added: CNIError, deleted: CNIError) -> bool:
+    """Whether a plugin refuses the DEL for what it refused the ADD: it did nothing, and never will.
+
+    So for an incompatible version or a configuration that it cannot take; trying again would be in vain.
+    """
+    return added.code in _REFUSALS and deleted.code == added.code
 
 
 def joined(errors: Sequence[CNIError]) -> CNIError:

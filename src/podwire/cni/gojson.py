@@ -34,6 +34,21 @@ def parse(text: bytes | str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise ValueError(str(error)) from None
+        raise ValueError(_place(text) or str(error)) from None
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def _place(text: bytes | str) -> str:
+    """Say where JSON text goes wrong, by line; the fast decoder counts bytes only."""
+    import json
+
+    if not text.strip():
+        return "it is empty"
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return f"{error.msg} at line {error.lineno} column {error.colno}"
+    except (ValueError, RecursionError):
+        return ""
+    return ""

@@ -14,13 +14,13 @@ from podwire.cni.request import (
     call,
     make_request,
 )
-from podwire.cni.types import DNS, Attachment, Interface, IPConfig, Result, Route
+from podwire.cni.types import DNS, AttachmentKey, Interface, IPConfig, Result, Route
 
 __all__ = [
     "CLEANUP_SECONDS",
     "DEFAULT_SECONDS",
     "DNS",
-    "Attachment",
+    "AttachmentKey",
     "IPConfig",
     "Interface",
     "Plugin",

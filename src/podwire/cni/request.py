@@ -20,15 +20,17 @@ import msgspec
 from podwire.cni import args as cni_args
 from podwire.cni import convert, fields, versions
 from podwire.cni.errors import (
+    AlreadyAttached,
     CNIError,
     DecodeFailure,
     IncompatibleVersion,
     InvalidConfig,
     InvalidEnvironment,
     InvalidNetns,
+    is_same_refusal,
     joined,
 )
-from podwire.cni.types import Attachment, Result
+from podwire.cni.types import AttachmentKey, Result
 
 C = TypeVar("C")
 K = TypeVar("K")
@@ -111,7 +113,7 @@ class Request(Generic[C]):
     runtime_config: Mapping[str, Any]
     deadline: float
     plugin_type: str = ""
-    valid_attachments: tuple[Attachment, ...] | None = None
+    valid_attachments: tuple[AttachmentKey, ...] | None = None
     kernel: Any = None
     registry: Registry = field(default=no_registry, repr=False)
     delegators: tuple[str, ...] = ()
@@ -149,10 +151,12 @@ class Request(Generic[C]):
         try:
             return self._delegated(type, command)
         except CNIError as error:
-            if command != "ADD":
+            if command != "ADD" or isinstance(error, AlreadyAttached):
                 raise
             trouble = self._undo(type)
-            raise (joined([error, trouble]) if trouble else error) from error
+            if trouble is None or is_same_refusal(error, trouble):
+                raise
+            raise joined([error, trouble]) from error
 
     @contextmanager
     def delegated(self, type: str) -> Iterator[Result]:
@@ -243,16 +247,16 @@ def _text(config: Mapping[str, Any], key: str) -> str:
     return value
 
 
-def _attachments(config: Mapping[str, Any]) -> tuple[Attachment, ...] | None:
+def _attachments(config: Mapping[str, Any]) -> tuple[AttachmentKey, ...] | None:
     """Read what must stay. Both keys are in use; where both are there, what either lists stays."""
-    found: dict[Attachment, None] | None = None
+    found: dict[AttachmentKey, None] | None = None
     for key in _ATTACHMENT_KEYS:
         listed = fields.lookup(config, key)
         if listed is None:
             continue
         found = found if found is not None else {}
         try:
-            for each in fields.convert(listed, tuple[Attachment, ...]):
+            for each in fields.convert(listed, tuple[AttachmentKey, ...]):
                 found[each] = None
         except fields.FieldError as error:
             raise InvalidConfig(f"{key}{error.path}: {error.reason}", error.value) from None
@@ -261,7 +265,7 @@ def _attachments(config: Mapping[str, Any]) -> tuple[Attachment, ...] | None:
 
 def _prev_result(config: Mapping[str, Any], version: str, command: str) -> Result | None:
     raw = fields.lookup(config, "prevResult")
-    if raw is None or not versions.at_least(version, versions.PREV_RESULT_SINCE):
+    if raw is None:
         return None
     try:
         return convert.decode_result(raw, version)

@@ -136,7 +136,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
         return tuple(ip for ip in self.ips if ip.interface is None or ip.interface == index)
 
 
-class Attachment(msgspec.Struct, frozen=True):
+class AttachmentKey(msgspec.Struct, frozen=True):
     """A container's interface on a network, as GC names what is to stay."""
 
     container_id: str = msgspec.field(name="containerID")

@@ -5,7 +5,7 @@ text ``<container ID>\\r\\n<ifname>`` (old plugins: the ID alone); ``last_reserv
 that set ``n`` gave last; and ``lock``, held with flock(2) by whoever reads or writes. Either plugin can
 release what the other allocated.
 
-What differs from the reference: a file appears with its content, in one step (link(2) of a file written
+What differs from the reference: a file appears with its content, in one step (rename(2) of a file written
 before), and an empty address file, left by a writer that was killed, counts as free.
 """
 
@@ -26,7 +26,7 @@ from podwire.ipam.errors import Address, AddressTaken, Holder, LockTimeout, Stor
 
 LOCK = "lock"
 LAST_RESERVED = "last_reserved_ip."
-_NEW = ".new"  # written under the lock, then linked or renamed
+_NEW = ".new"  # written under the lock, then renamed
 _POLL = 0.002
 
 
@@ -158,7 +158,11 @@ class Leases:
         self._path = path
         self._directory = directory
         self._index = index
-        if index.stamp is None or index.stamp != self._stamp():
+        try:
+            changed = index.stamp is None or index.stamp != self._stamp()
+        except OSError as error:
+            raise StoreError("read", path, error.errno or 0) from error
+        if changed:
             self._scan()
 
     def taken(self, version: int) -> Mapping[int, Holder]:
@@ -185,36 +189,23 @@ class Leases:
         Raises :class:`AddressTaken` if it has one already. The file is there with its content, or not at all.
         """
         name = str(address)
-        linked = False
+        if (present := self._present(name)) is not None:
+            raise AddressTaken(address, present)
+        renamed = False
         try:
-            self._write_new(f"{holder.container_id}\r\n{holder.ifname}")
-            try:
-                self._link_new(name)
-            except FileExistsError:
-                present = _holder(self._read(name))
-                if present is not None:
-                    os.unlink(_NEW, dir_fd=self._directory)
-                    raise AddressTaken(address, present) from None
-                os.unlink(name, dir_fd=self._directory)
-                self._link_new(name)
-            linked = True
-            os.unlink(_NEW, dir_fd=self._directory)
-            stat = os.stat(name, dir_fd=self._directory)
-            self._write_new(name)
-            os.rename(
-                _NEW,
-                f"{LAST_RESERVED}{position}",
-                src_dir_fd=self._directory,
-                dst_dir_fd=self._directory,
-            )
+            stamp = self._write(_NEW, f"{holder.container_id}\r\n{holder.ifname}")
+            os.rename(_NEW, name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+            renamed = True
+            # In place, as the reference does: torn, it only means that the turn starts at the first again.
+            self._write(f"{LAST_RESERVED}{position}", name)
+            changed = self._stamp()
         except OSError as error:
             self._index.stamp = None
-            for leftover in (_NEW, name) if linked else (_NEW,):
-                with suppress(OSError):
-                    os.unlink(leftover, dir_fd=self._directory)
+            with suppress(OSError):
+                os.unlink(name if renamed else _NEW, dir_fd=self._directory)
             raise StoreError("reserve", f"{self._path}/{name}", error.errno or 0) from error
-        self._index.put(name, _Entry((stat.st_ino, stat.st_ctime_ns), address, holder))
-        self._index.stamp = self._stamp()
+        self._index.put(name, _Entry(stamp, address, holder))
+        self._index.stamp = changed
 
     def release(self, container_id: str, ifname: str) -> tuple[Address, ...]:
         """Free the addresses of one attachment and return them; none is no error."""
@@ -281,8 +272,7 @@ class Leases:
                     if address is None:
                         continue
                     present.add(item.name)
-                    stat = item.stat(follow_symlinks=False)
-                    seen = (stat.st_ino, stat.st_ctime_ns)
+                    seen = _file_stamp(item.stat(follow_symlinks=False))
                     known = index.entries.get(item.name)
                     if known is None or known.stamp != seen:
                         index.put(item.name, _Entry(seen, address, _holder(self._read(item.name))))
@@ -300,20 +290,34 @@ class Leases:
         finally:
             os.close(fd)
 
-    def _write_new(self, text: str) -> None:
-        # What a killed writer left may be linked as an address already: it is unlinked, not written over.
-        with suppress(FileNotFoundError):
-            os.unlink(_NEW, dir_fd=self._directory)
-        fd = os.open(_NEW, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self._directory)
+    def _present(self, name: str) -> Holder | None:
+        """Look at the file itself, whatever the index says: rename(2) would take its place."""
+        try:
+            return _holder(self._read(name))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StoreError("read", f"{self._path}/{name}", error.errno or 0) from error
+
+    def _write(self, name: str, text: str) -> tuple[int, int]:
+        # Not O_TRUNC: file systems make that durable at once (ext4: 0.6 ms), for files that are written over.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(name, flags, 0o600, dir_fd=self._directory)
         try:
             data = text.encode()
             if os.write(fd, data) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            stat = os.fstat(fd)
+            if stat.st_size > len(data):
+                os.ftruncate(fd, len(data))
+                stat = os.fstat(fd)
+            return _file_stamp(stat)
         finally:
             os.close(fd)
 
-    def _link_new(self, name: str) -> None:
-        os.link(_NEW, name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+
+def _file_stamp(stat: os.stat_result) -> tuple[int, int]:
+    return stat.st_ino, stat.st_mtime_ns
 
 
 def _address(name: str) -> Address | None:

@@ -49,7 +49,7 @@ class Kernel:
             if self._nft is None:
                 from podwire.kernel.nft import Nft
 
-                self._nft = self.netns.run(Nft)
+                self._nft = Nft.open(self.netns)
             return self._nft
 
     @property

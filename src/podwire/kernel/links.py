@@ -141,7 +141,10 @@ def macvlan(
     up: bool = False,
     bc_queue_len: int | None = None,
 ) -> Message:
-    """Make a macvlan over the link ``parent`` (an index in the socket's namespace), born in ``netns``."""
+    """Make a macvlan over the link ``parent`` (an index in the socket's namespace), born in ``netns``.
+
+    In passthru mode the kernel gives it the parent's address, whatever ``mac`` says.
+    """
     data = MACVLAN.encode({"mode": mode, "bc_queue_len": bc_queue_len})
     return _make("macvlan", name, data, index=index, mac=mac, mtu=mtu, up=up, parent=parent, netns=netns)
 

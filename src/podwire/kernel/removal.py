@@ -68,12 +68,12 @@ class LinkRemover:
         self._listener: threading.Thread | None = None
         self._closed = False
         self._lookup_lock = threading.Lock()
-        self._lookup = RouteSocket.open(self._netns)
-        try:
+        with contextlib.ExitStack() as undo:
+            if self._owned is not None:
+                undo.enter_context(self._owned)
+            self._lookup = undo.enter_context(RouteSocket.open(self._netns))
             self._gone = GoneLinks(self._netns)
-        except KernelError:
-            self._lookup.close()
-            raise
+            undo.pop_all()
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)
 
     def remove(self, *targets: int | str, timeout: float = 15.0) -> None:
@@ -107,10 +107,11 @@ class LinkRemover:
                 subject = ", ".join(names)
                 raise KernelError(errno.ETIMEDOUT, _OPERATION, subject, f"not gone after {timeout:g} s")
         if waiter.errors:
-            first, *others = waiter.errors
-            for other in others:
-                first.add_note(str(other))
-            raise first
+            # Callers that waited for one link share its error, so each raises a copy.
+            raised = KernelError(*waiter.errors[0].args)
+            for other in waiter.errors[1:]:
+                raised.add_note(str(other))
+            raise raised
 
     def close(self) -> None:
         """Refuse new work, wait for what is under way and for the threads; more than once does nothing."""

@@ -7,20 +7,37 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from podwire.kube import yamltree
 from podwire.kube.errors import FieldError, ManifestError
 from podwire.kube.objects import Pod
+from podwire.kube.references import validate_static
+from podwire.kube.rules import Invalid
 from podwire.kube.schema import Fault, decode, find, shown
-from podwire.kube.validation import Invalid, validate_pod, validate_static
+from podwire.kube.validation import ambiguities, validate_pod
 from podwire.kube.yamltree import Mapping, Node, Scalar, TreeError
 
 FAILED_PARSE = "FailedParse"
 FAILED_VALIDATION = "FailedValidation"
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A pod as written, and what in it is allowed but perhaps not meant."""
+
+    pod: Pod
+    warnings: tuple[FieldError, ...] = ()
+
+
 def load_pod(data: bytes | str, file: str = "", *, static: bool = True) -> Pod | None:
-    """The Pod in ``data``, as written; None if there is nothing but white space and comments.
+    """The pod of ``load_manifest``."""
+    loaded = load_manifest(data, file, static=static)
+    return None if loaded is None else loaded.pod
+
+
+def load_manifest(data: bytes | str, file: str = "", *, static: bool = True) -> Loaded | None:
+    """The Pod in ``data``; None if there is nothing but white space and comments.
 
     ``static`` also refuses what a pod without an API server cannot have. Raises ManifestError.
     """
@@ -42,7 +59,7 @@ def load_pod(data: bytes | str, file: str = "", *, static: bool = True) -> Pod |
     invalid = [*validate_pod(pod), *(validate_static(pod) if static else ())]
     if invalid:
         raise ManifestError(FAILED_VALIDATION, _placed(file, root, invalid), _name(root))
-    return pod
+    return Loaded(pod, tuple(_placed(file, root, ambiguities(pod))))
 
 
 def _not_a_pod(documents: list[Node]) -> list[Fault]:
@@ -76,9 +93,7 @@ def _top(root: Mapping, name: str) -> Scalar | None:
 
 
 def _unsupported(kind: str) -> str:
-    shown_kind = (
-        kind if len(kind) <= 60 and kind.isprintable() else kind[:57].encode("unicode_escape").decode()
-    )
+    shown_kind = kind if len(kind) <= 60 else kind[:57] + "..."
     message = f"kind {shown_kind} is not supported here: only Pod"
     if kind in ("List", "PodList"):
         return message + ", one a file"

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from podwire.kube.errors import printable
 from podwire.kube.metadata import Object
 from podwire.kube.yamltree import Mapping, Node, Scalar, Sequence, scalar_value
 
@@ -64,7 +65,7 @@ def shown(node: Node) -> str:
     """A value as written, shortened to one line."""
     if isinstance(node, Scalar):
         text = node.text if node.plain else f'"{node.text}"'
-        text = text.encode("unicode_escape").decode() if not text.isprintable() else text
+        text = printable(text)
         return text if len(text) <= 60 else text[:57] + "..."
     return "a list" if isinstance(node, Sequence) else "a mapping"
 

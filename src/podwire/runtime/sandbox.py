@@ -259,7 +259,11 @@ class Sandbox:
         container = self.containers.get(container_id)
         if container is None:
             return
-        before, container.state = container.state, msgspec.convert(state, RunState)
+        before, now = container.state, msgspec.convert(state, RunState)
+        if now.state < before.state:
+            # The answer to a start is taken up after the event of the end that came right behind it.
+            return
+        container.state = now
         self._publish_change(container, before.state)
 
     def _publish_change(self, container: Container, before: ContainerState) -> None:

@@ -13,8 +13,10 @@ class Reason(StrEnum):
     FAILED_PARSE = "FailedParse"
     FAILED_VALIDATION = "FailedValidation"
     FAILED_READ = "FailedRead"
+    AMBIGUOUS_PORT = "AmbiguousHostPort"
     DUPLICATE_NAME = "DuplicateName"
     IGNORED_FILE = "IgnoredFile"
+    MISSING_PATH = "MissingPath"
     FAILED_WATCH = "FailedWatch"
 
 
@@ -36,8 +38,8 @@ class SourceProblem:
 
     @property
     def type(self) -> str:
-        """The event type: Normal for what was left out on purpose, else Warning."""
-        return "Normal" if self.reason is Reason.IGNORED_FILE else "Warning"
+        """The event type: Normal for what may well be meant so, else Warning."""
+        return "Normal" if self.reason in (Reason.IGNORED_FILE, Reason.MISSING_PATH) else "Warning"
 
     def __str__(self) -> str:
         place = self.subject if self.line is None else f"{self.subject}:{self.line}"

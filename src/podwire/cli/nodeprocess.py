@@ -1,0 +1,197 @@
+"""The node's process: source, runtime, node and server under one roof, and what the user sees of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+import time
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, TypeVar
+
+from podwire.cli import assembly, detach, live, output, rows
+from podwire.cli.errors import CommandError
+from podwire.kernel.host import Kernel
+from podwire.kube.objects import Pod
+from podwire.node.board import Feed, WatchTooSlow
+from podwire.node.server import Server
+from podwire.node.service import Node
+from podwire.sources.file import FileSource
+from podwire.sources.mux import Mux
+
+if TYPE_CHECKING:
+    from podwire.cli.up import Plan
+
+T = TypeVar("T")
+REDRAW = 1.0
+"""Seconds between two pictures when nothing happens: ages grow."""
+CALM = 0.1
+"""Seconds between two pictures at least."""
+START_SECONDS = 60.0
+
+
+async def serve(plan: Plan) -> int:
+    """Run the node until it is told to end; its pods go on running. The exit status is the result."""
+    ending = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ending.set)
+    async with AsyncExitStack() as stack:
+        kernel = stack.enter_context(Kernel.open())
+        network = assembly.network(plan.places, plan.bridge, plan.cidrs)
+        runtime = await stack.enter_async_context(assembly.runtime(plan.places, kernel, network))
+        mux = Mux(FileSource.name)
+        node = Node(runtime, mux, plan.node_name, root=plan.places.state, pod_cidrs=plan.cidrs)
+        source = FileSource(plan.manifests, plan.node_name)
+        return await _Process(plan, node, mux, source).run(ending)
+
+
+class _Process:
+    """The tasks of a node's process, from start to end."""
+
+    def __init__(self, plan: Plan, node: Node, mux: Mux, source: FileSource) -> None:
+        self._plan = plan
+        self._node = node
+        self._mux = mux
+        self._source = source
+        title = f"node {plan.node_name}"
+        self._view: live.View = live.TableView(title) if sys.stdout.isatty() else live.LineView()
+        self._changed = asyncio.Event()
+
+    async def run(self, ending: asyncio.Event) -> int:
+        """Start everything, wait for the first reason to end, end everything."""
+        node = asyncio.create_task(self._node.run(), name="node")
+        others: set[asyncio.Task[int | None]] = set()
+        try:
+            await self._started(node)
+            async with Server(self._node, self._plan.places.socket):
+                others = {
+                    asyncio.create_task(self._source.run(self._mux.merge), name="source"),
+                    asyncio.create_task(self._show(), name="view"),
+                    asyncio.create_task(_when(ending), name="signal"),
+                }
+                if self._plan.ready_fd >= 0:
+                    detach.tell(self._plan.ready_fd, detach.Started())
+                done, _ = await asyncio.wait({node, *others}, return_when=asyncio.FIRST_COMPLETED)
+                status = max((task.result() or 0) for task in done)
+                shut_down = node in done
+                self._node.stop()
+                await node
+        finally:
+            for task in (node, *others):
+                task.cancel()
+            await asyncio.gather(node, *others, return_exceptions=True)
+            self._view.close()
+        print(_farewell(self._plan, self._node.pods(), shut_down=shut_down), flush=True)
+        return status
+
+    async def _started(self, node: asyncio.Task[None]) -> None:
+        ready = asyncio.create_task(self._node.ready.wait())
+        try:
+            done, _ = await asyncio.wait(
+                {node, ready}, timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            ready.cancel()
+        if node in done:
+            await node
+        if ready not in done:
+            raise CommandError(f"the node is not ready after {START_SECONDS:g} s")
+
+    async def _show(self) -> int:
+        """Show every change; with ``--once``, return when all is as it should be or will not be."""
+        deadline = time.monotonic() + self._plan.timeout
+        unsubscribe = self._mux.problems.subscribe(lambda _: self._changed.set())
+        board = self._node.board
+        redraw = REDRAW if sys.stdout.isatty() else None
+        async with asyncio.TaskGroup() as group:
+            followers = [group.create_task(self._follow(feed)) for feed in (board.feed, board.events)]
+            try:
+                while True:
+                    self._changed.clear()
+                    self._view.show(self._picture())
+                    if self._plan.once:
+                        status = self._verdict(deadline)
+                        if status is not None:
+                            return status
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._changed.wait(), REDRAW if self._plan.once else redraw)
+                    await asyncio.sleep(CALM)
+            finally:
+                unsubscribe()
+                for follower in followers:
+                    follower.cancel()
+
+    async def _follow(self, feed: Feed[T]) -> None:
+        while True:
+            try:
+                async with feed.watch() as watch:
+                    self._changed.set()
+                    async for _ in watch:
+                        self._changed.set()
+                return
+            except WatchTooSlow:
+                continue
+
+    def _picture(self) -> live.Picture:
+        return live.Picture(
+            pods=tuple(self._node.pods()),
+            events=tuple(self._node.events()),
+            problems=tuple(str(problem) for problem in self._node.problems()),
+        )
+
+    def _verdict(self, deadline: float) -> int | None:
+        """0 when every pod runs or has succeeded, 1 when one cannot or time is up, None until then."""
+        pods = self._node.pods()
+        complaints = [str(problem) for problem in self._node.problems() if problem.type == "Warning"]
+        complaints += [_complaint(pod) for pod in pods if failed(pod)]
+        waiting = [pod for pod in pods if not settled(pod) and not failed(pod)]
+        all_there = self._mux.seen_all() and {pod.metadata.uid for pod in self._mux.pods()} <= {
+            pod.metadata.uid for pod in pods
+        }
+        if (waiting or not all_there) and time.monotonic() < deadline:
+            return None
+        self._table(pods)
+        complaints += [f"{_complaint(pod)} after {self._plan.timeout:g} s" for pod in waiting]
+        for complaint in complaints:
+            output.note(f"error: {complaint}")
+        return 1 if complaints or not all_there else 0
+
+    def _table(self, pods: list[Pod]) -> None:
+        if not sys.stdout.isatty():
+            live.print_pods(pods)
+
+
+def settled(pod: Pod) -> bool:
+    """Whether the pod is where it should be: Running and ready, or Succeeded."""
+    if pod.status.phase == "Succeeded":
+        return True
+    done, _, total = rows.ready(pod).partition("/")
+    return rows.status(pod) == "Running" and done == total
+
+
+def failed(pod: Pod) -> bool:
+    """Whether the pod has failed, or a container of it cannot be started or does not stay up."""
+    word = rows.status(pod)
+    return pod.status.phase == "Failed" or word.endswith(("Error", "BackOff"))
+
+
+def _complaint(pod: Pod) -> str:
+    reason = rows.reason(pod)
+    return f"pod {pod.full_name} is {rows.status(pod)}" + (f": {reason}" if reason else "")
+
+
+async def _when(event: asyncio.Event) -> int:
+    await event.wait()
+    return 0
+
+
+def _farewell(plan: Plan, pods: list[Pod], *, shut_down: bool) -> str:
+    if shut_down:
+        return "The node has ended; its pods are removed."
+    running = sum(rows.status(pod) == "Running" for pod in pods)
+    return (
+        f"The node has ended; {running} pod{'s go' if running != 1 else ' goes'} on running."
+        f" podwire up{plan.places.flags} takes over, podwire down{plan.places.flags} stops and removes."
+    )

@@ -1,0 +1,309 @@
+"""nftables through libnftables, in process: transactions as text, answers as JSON, errors with their errno.
+
+The library's interface is nftables/libnftables.h; the text is what nft(8) describes. Single elements and the
+rules without their sets are read straight from the kernel (linux/netfilter/nf_tables.h): exact errors, and a
+cost that does not grow with what else is in the table.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import struct
+import threading
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from podwire.kernel.attributes import BINARY, NESTED, NESTED_BYTES, STRING, Table, attribute
+from podwire.kernel.errors import KernelError
+from podwire.kernel.message import Message
+from podwire.kernel.netlink import NetlinkSocket
+from podwire.kernel.nftset import Element, Fields, NamedSet
+
+if TYPE_CHECKING:
+    from podwire.kernel.netns import Netns
+
+LIBRARY = "libnftables.so.1"
+COMMENT_BYTES = 128
+"""The longest comment of a rule or an element that libnftables takes (NFTNL_UDATA_COMMENT_MAXLEN)."""
+
+_JSON = 1 << 4
+_NUMERIC_PROTOCOL = 1 << 7
+
+_SUBSYSTEM = 10
+_GET_TABLE = (_SUBSYSTEM << 8) | 1
+_GET_RULE = (_SUBSYSTEM << 8) | 7
+_GET_ELEMENT = (_SUBSYSTEM << 8) | 13
+_HEADER = 4
+_FAMILIES = {"ip": 2, "inet": 1, "ip6": 10, "arp": 3, "bridge": 7, "netdev": 5}
+_TABLE = Table("nftables table", name=(1, STRING))
+_RULE = Table("nftables rule", table=(1, STRING), chain=(2, STRING), userdata=(7, BINARY))
+_ELEMENTS = Table("nftables elements", table=(1, STRING), set=(2, STRING), elements=(3, NESTED_BYTES))
+_VERDICT = Table("nftables verdict", chain=(2, STRING))
+_VALUE = Table("nftables data", value=(1, BINARY), verdict=(2, _VERDICT))
+_ELEMENT = Table("nftables element", key=(1, _VALUE), data=(2, _VALUE), userdata=(6, BINARY))
+_LIST_ELEMENT = 1
+_ELEMENT_KEY = 1
+_ATTRIBUTE = struct.Struct("=HH")
+_USERDATA_COMMENT = 0
+
+
+class NftError(KernelError):
+    """A transaction was refused, and nothing of it was done.
+
+    ``errno`` is the kernel's for the first command that it refused (EEXIST for a ``create`` of what is there,
+    ENOENT for a ``delete`` of what is not). Text that libnftables refused before the kernel saw it has
+    EINVAL; a table, chain or set that does not exist has that or ENOENT. ``detail`` is the library's message;
+    the place that it marks is not always the right one in a transaction of several commands.
+    """
+
+
+class NftUnavailable(NftError):
+    """libnftables is not installed, or cannot be loaded; raised when something is to be run."""
+
+
+class Rule(NamedTuple):
+    """A rule's place and the comment that tells whose it is (``""`` if it has none)."""
+
+    chain: str
+    comment: str
+
+
+class NetfilterSocket(NetlinkSocket):
+    """NETLINK_NETFILTER: nftables and conntrack of one network namespace."""
+
+    PROTOCOL = 12
+
+    __slots__ = ()
+
+
+class Nft:
+    """nftables of one network namespace. Threads may share it; a context manager that closes it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._closed = False
+        self._socket = NetfilterSocket.open()
+        self._library: ctypes.CDLL | None = None
+        self._unavailable: NftUnavailable | None = None
+        self._context: int | None = None
+        try:
+            self._library, self._context = _context()
+        except NftUnavailable as error:
+            # What is there can still be read, and a DEL finds that there is nothing to do.
+            self._unavailable = error
+        except NftError:
+            self._socket.close()
+            raise
+
+    @classmethod
+    def open(cls, netns: Netns | None = None) -> Self:
+        """Open nftables in ``netns``, or in the calling thread's namespace."""
+        return cls() if netns is None else netns.run(cls)
+
+    def run(self, commands: str) -> None:
+        """Run ``commands`` (nft text) as one transaction: all or nothing. Raises :class:`NftError`."""
+        self._run(commands, 0)
+
+    def check(self, commands: str) -> None:
+        """Let the kernel judge the transaction without doing it. Raises :class:`NftError` as run() would."""
+        self._run(commands, 0, dry_run=True)
+
+    def query(self, commands: str) -> list[dict[str, Any]]:
+        """Run ``commands`` that list something; return libnftables-json(5) objects, without the metainfo.
+
+        Protocols are numbers. Not for ``get element``: libnftables answers that in text up to 1.0.6.
+        """
+        output = self._run(commands, _JSON | _NUMERIC_PROTOCOL)
+        if not output:
+            return []
+        objects: list[dict[str, Any]] = json.loads(output)["nftables"]
+        return [item for item in objects if "metainfo" not in item]
+
+    def get(self, where: NamedSet, key: Fields) -> Element | None:
+        """Read one element; None if it, its set or its table is not there."""
+        nest = attribute(_LIST_ELEMENT | NESTED, _VALUE.pack(_ELEMENT_KEY, {"value": where.pack_key(key)}))
+        body = _header(where.family) + _ELEMENTS.encode(
+            {"table": where.table, "set": where.name, "elements": nest}
+        )
+        message = Message(
+            _GET_ELEMENT, 0, body, "get an element of", f"{where.family} {where.table} {where.name}"
+        )
+        try:
+            with self._lock:
+                self._opened(message.operation)
+                _, answer = self._socket.request(message)
+        except KernelError as error:
+            if error.errno == errno.ENOENT:
+                return None
+            raise
+        return next(_elements(where, answer), None)
+
+    def elements(self, where: NamedSet) -> list[Element]:
+        """List all elements; none if the set or its table is not there."""
+        body = _header(where.family) + _ELEMENTS.encode({"table": where.table, "set": where.name})
+        message = Message(
+            _GET_ELEMENT, 0, body, "list the elements of", f"{where.family} {where.table} {where.name}"
+        )
+        try:
+            with self._lock:
+                self._opened(message.operation)
+                answers = self._socket.dump(message)
+        except KernelError as error:
+            if error.errno == errno.ENOENT:
+                return []
+            raise
+        return [element for _, answer in answers for element in _elements(where, answer)]
+
+    def rules(self, table: str, family: str = "inet") -> list[Rule]:
+        """List the rules of ``table`` with their comments; a table that does not exist has none.
+
+        Costs as much as the table has rules, however many elements it holds.
+        """
+        body = _header(family) + _RULE.encode({"table": table})
+        message = Message(_GET_RULE, 0, body, "list the rules of", f"{family} {table}")
+        with self._lock:
+            self._opened(message.operation)
+            entries = self._socket.dump(message)
+        rules = []
+        for _, entry in entries:
+            values = _RULE.decode(entry, _HEADER)
+            # A kernel that does not filter lists every table.
+            if values.get("table") == table:
+                rules.append(Rule(values.get("chain", ""), _comment(values.get("userdata", b""))))
+        return rules
+
+    def has_table(self, table: str, family: str = "inet") -> bool:
+        """Tell whether ``table`` exists."""
+        body = _header(family) + _TABLE.encode({"name": table})
+        message = Message(_GET_TABLE, 0, body, "look for table", f"{family} {table}")
+        with self._lock:
+            self._opened(message.operation)
+            try:
+                self._socket.request(message)
+            except KernelError as error:
+                if error.errno == errno.ENOENT:
+                    return False
+                raise
+        return True
+
+    def close(self) -> None:
+        """Free the library's context and the socket; more than once does nothing."""
+        with self._lock:
+            self._closed = True
+            self._socket.close()
+            if self._library is not None and self._context:
+                self._library.nft_ctx_free(self._context)
+                self._context = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _opened(self, operation: str) -> None:
+        if self._closed:
+            raise NftError(errno.EBADF, operation, "nftables", "it was closed")
+
+    def _run(self, commands: str, flags: int, *, dry_run: bool = False) -> str:
+        if "\0" in commands:
+            raise NftError(errno.EINVAL, "run", "nftables commands", "they hold a NUL")
+        with self._lock:
+            self._opened("run")
+            library = self._library
+            if library is None:
+                raise self._unavailable or NftError(errno.ELIBACC, "run", LIBRARY)
+            library.nft_ctx_output_set_flags(self._context, flags)
+            library.nft_ctx_set_dry_run(self._context, dry_run)
+            ctypes.set_errno(0)
+            failed = library.nft_run_cmd_from_buffer(self._context, commands.encode())
+            number = ctypes.get_errno()
+            output: bytes = library.nft_ctx_get_output_buffer(self._context)
+            message: bytes = library.nft_ctx_get_error_buffer(self._context)
+        if failed:
+            # EAGAIN is left over from the library's reading of an empty socket: the kernel refused nothing.
+            refused = number not in {0, errno.EAGAIN}
+            raise NftError(
+                number if refused else errno.EINVAL,
+                "check" if dry_run else "run",
+                "nftables commands",
+                message.decode(errors="replace").strip(),
+            )
+        return output.decode(errors="replace")
+
+
+def _context() -> tuple[ctypes.CDLL, int]:
+    library = _load()
+    context: int | None = library.nft_ctx_new(0)
+    if not context:
+        raise NftError(errno.ENOMEM, "open", "nftables")
+    library.nft_ctx_buffer_output(context)
+    library.nft_ctx_buffer_error(context)
+    return library, context
+
+
+_loaded: ctypes.CDLL | None = None
+
+
+def _load() -> ctypes.CDLL:
+    global _loaded
+    if _loaded is not None:
+        return _loaded
+    try:
+        library = ctypes.CDLL(LIBRARY, use_errno=True)
+    except OSError as error:
+        raise NftUnavailable(
+            errno.ELIBACC, "load", LIBRARY, f"install the Debian package libnftables1 ({error})"
+        ) from error
+    context, number = ctypes.c_void_p, ctypes.c_uint
+    for name, result, arguments in (
+        ("nft_ctx_new", context, [ctypes.c_uint32]),
+        ("nft_ctx_free", None, [context]),
+        ("nft_ctx_buffer_output", ctypes.c_int, [context]),
+        ("nft_ctx_buffer_error", ctypes.c_int, [context]),
+        ("nft_ctx_output_set_flags", None, [context, number]),
+        ("nft_ctx_set_dry_run", None, [context, ctypes.c_bool]),
+        ("nft_ctx_get_output_buffer", ctypes.c_char_p, [context]),
+        ("nft_ctx_get_error_buffer", ctypes.c_char_p, [context]),
+        ("nft_run_cmd_from_buffer", ctypes.c_int, [context, ctypes.c_char_p]),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    _loaded = library
+    return library
+
+
+def _header(family: str) -> bytes:
+    return bytes((_FAMILIES[family], 0, 0, 0))
+
+
+def _elements(where: NamedSet, body: bytes) -> Iterator[Element]:
+    nest: bytes = _ELEMENTS.decode(body, _HEADER).get("elements", b"")
+    offset = 0
+    while offset + 4 <= len(nest):
+        length, _ = _ATTRIBUTE.unpack_from(nest, offset)
+        values = _ELEMENT.decode(nest[offset + 4 : offset + length])
+        data = values.get("data", {})
+        value: Fields | str | None = None
+        if "verdict" in data:
+            value = data["verdict"].get("chain", "")
+        elif "value" in data:
+            value = where.unpack_value(data["value"])
+        yield Element(where.unpack_key(values["key"]["value"]), value, _comment(values.get("userdata", b"")))
+        offset += max((length + 3) & ~3, 4)
+
+
+def _comment(userdata: bytes) -> str:
+    """Read the comment out of user data: type and length of one byte each, then the value."""
+    offset = 0
+    while offset + 2 <= len(userdata):
+        kind, length = userdata[offset], userdata[offset + 1]
+        if kind == _USERDATA_COMMENT:
+            return userdata[offset + 2 : offset + 2 + length].partition(b"\0")[0].decode(errors="replace")
+        offset += 2 + length
+    return ""

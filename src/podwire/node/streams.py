@@ -1,0 +1,153 @@
+"""The long answers of the node's API: logs that are followed, and programs run inside containers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+from aiohttp import WSMsgType, web
+from asyncinotify import Inotify, Mask
+
+from podwire.kube.objects import Pod
+from podwire.node.api import EXEC_PROTOCOL, Channel, exit_status, failure
+from podwire.node.clock import SECOND, timestamp
+from podwire.node.logs import LogReader, Renderer
+from podwire.node.request import ApiFailure, container_name, flag, number
+from podwire.node.service import Node
+from podwire.runtime.api import ContainerState, ContainerStatus, ExecSession
+from podwire.runtime.errors import RuntimeFault
+
+ENDED_CHECK = 0.25
+"""Seconds after which a followed log is looked at even if the file system said nothing."""
+
+
+async def serve_log(node: Node, pod: Pod, request: web.Request) -> web.StreamResponse:
+    """The container's log as text."""
+    name = container_name(pod, request)
+    status = _logged(node, pod, name, previous=flag(request, "previous"))
+    since = number(request, "sinceSeconds")
+    from_time = timestamp(node.clock.wall() - since * SECOND).encode() if since is not None else b""
+    renderer = Renderer(timestamps=flag(request, "timestamps"), since=from_time)
+    tail, follow = number(request, "tailLines"), flag(request, "follow")
+    response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+    await response.prepare(request)
+    path = Path(status.log_path)
+    reader = await asyncio.to_thread(LogReader, path, tail)
+    try:
+        await _copy(reader, renderer, response.write)
+        if follow:
+            await _follow(node, pod, status, reader, lambda: _copy(reader, renderer, response.write))
+    finally:
+        reader.close()
+    return response
+
+
+def _logged(node: Node, pod: Pod, name: str, *, previous: bool) -> ContainerStatus:
+    history = [s for s in node.observed(pod).history(name) if s.state != ContainerState.CREATED]
+    if previous:
+        if len(history) < 2:
+            raise ApiFailure(
+                400, f'previous terminated container "{name}" in pod "{pod.metadata.name}" not found'
+            )
+        return history[-2]
+    if not history:
+        statuses = [*pod.status.init_container_statuses, *pod.status.container_statuses]
+        waiting = next((s.state.waiting for s in statuses if s.name == name), None)
+        why = (waiting.reason if waiting is not None else "") or pod.status.reason or pod.status.phase
+        raise ApiFailure(400, f'container "{name}" in pod "{pod.metadata.name}" is waiting to start: {why}')
+    return history[-1]
+
+
+async def _copy(reader: LogReader, renderer: Renderer, write: Callable[[bytes], Awaitable[None]]) -> None:
+    while entries := reader.read():
+        await write(renderer.render(entries))
+
+
+async def _follow(
+    node: Node, pod: Pod, status: ContainerStatus, reader: LogReader, copy: Callable[[], Awaitable[None]]
+) -> None:
+    """Copy what comes until the container has ended."""
+    directory = Path(status.log_path).parent
+    with Inotify() as inotify:
+        inotify.add_watch(directory, Mask.MODIFY | Mask.CREATE | Mask.MOVED_TO)
+        while True:
+            ended = not any(running.id == status.id for running in node.observed(pod).running)
+            await copy()
+            if ended:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(inotify.get(), ENDED_CHECK)
+
+
+async def serve_exec(node: Node, pod: Pod, request: web.Request) -> web.StreamResponse:
+    """Run a program in the container, its streams over a WebSocket (:mod:`podwire.node.api`)."""
+    command = tuple(request.query.getall("command", []))
+    if not command:
+        raise ApiFailure(400, "command: you must specify at least one command for the container")
+    name = container_name(pod, request)
+    status = node.observed(pod).latest(name)
+    if status is None or status.state != ContainerState.RUNNING:
+        raise ApiFailure(400, f'container "{name}" in pod "{pod.metadata.name}" does not run')
+    stdin, tty = flag(request, "stdin"), flag(request, "tty")
+    web_socket = web.WebSocketResponse(protocols=(EXEC_PROTOCOL,), max_msg_size=1 << 20)
+    if not web_socket.can_prepare(request):
+        raise ApiFailure(400, f"exec needs a WebSocket with the subprotocol {EXEC_PROTOCOL}")
+    # The program is started before the answer, so that what is wrong with it is an ordinary error.
+    session = await node.runtime.exec(status.id, command, stdin=stdin, tty=tty)
+    try:
+        await web_socket.prepare(request)
+        await _attend(web_socket, session)
+    finally:
+        await session.close()
+    await web_socket.close()
+    return web_socket
+
+
+async def _attend(web_socket: web.WebSocketResponse, session: ExecSession) -> None:
+    """Carry the streams until the program ends or the client goes away."""
+    incoming = asyncio.create_task(_incoming(web_socket, session))
+    outgoing = asyncio.create_task(_outgoing(web_socket, session))
+    try:
+        await asyncio.wait((incoming, outgoing), return_when=asyncio.FIRST_COMPLETED)
+        if outgoing.done():
+            await outgoing
+    except ConnectionError:
+        return
+    finally:
+        incoming.cancel()
+        outgoing.cancel()
+        await asyncio.gather(incoming, outgoing, return_exceptions=True)
+
+
+async def _incoming(web_socket: web.WebSocketResponse, session: ExecSession) -> None:
+    """Returns when the client has gone."""
+    async for message in web_socket:
+        if message.type != WSMsgType.BINARY or not message.data:
+            continue
+        channel, data = message.data[0], message.data[1:]
+        with contextlib.suppress(RuntimeFault):
+            if channel == Channel.STDIN and data:
+                await session.write_stdin(data)
+            elif channel == Channel.CLOSE and data == bytes([Channel.STDIN]):
+                await session.write_stdin(b"")
+            elif channel == Channel.RESIZE:
+                await _resize(session, data)
+
+
+async def _resize(session: ExecSession, data: bytes) -> None:
+    with contextlib.suppress(msgspec.MsgspecError, KeyError):
+        size = msgspec.json.decode(data, type=dict[str, int])
+        await session.resize(size["Width"], size["Height"])
+
+
+async def _outgoing(web_socket: web.WebSocketResponse, session: ExecSession) -> None:
+    try:
+        async for stream, data in session.output():
+            await web_socket.send_bytes(bytes([stream]) + data)
+        status = exit_status(await session.wait())
+    except RuntimeFault as fault:
+        status = failure(500, str(fault), reason=fault.code)
+    await web_socket.send_bytes(bytes([Channel.STATUS]) + msgspec.json.encode(status))

@@ -1,0 +1,143 @@
+"""All workers of a node: one for each pod UID, and which of them wait for which."""
+
+from __future__ import annotations
+
+import asyncio
+
+from podwire.kube.objects import ObjectMeta, Pod, PodSpec
+from podwire.node import hashes
+from podwire.node.context import Context
+from podwire.node.observed import Observed
+from podwire.node.worker import PodWorker
+
+DEFAULT_GRACE = 30
+
+
+class Workers:
+    """Starts, updates and ends workers. A worker that fails by a fault of ours sets :attr:`failed`."""
+
+    def __init__(self) -> None:
+        self._ctx: Context | None = None
+        self._workers: dict[str, PodWorker] = {}
+        self._by_name: dict[str, list[PodWorker]] = {}
+        self._again: dict[str, Pod] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._paused = False
+        self.failed: asyncio.Future[None] | None = None
+        self.changed = asyncio.Event()
+        """Set when the next worker has ended, and then another event stands in its place."""
+
+    def open(self, ctx: Context) -> None:
+        """Give the workers what they share; called once, in the running loop."""
+        self._ctx = ctx
+        self.failed = asyncio.get_running_loop().create_future()
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._workers
+
+    def uids(self) -> set[str]:
+        """The UIDs of all workers."""
+        return set(self._workers)
+
+    def names(self) -> list[str]:
+        """namespace/name of the pods that have a worker."""
+        return sorted({worker.full_name for worker in self._workers.values()})
+
+    def get(self, uid: str) -> PodWorker | None:
+        """The worker of that UID."""
+        return self._workers.get(uid)
+
+    def want(self, pod: Pod) -> None:
+        """The pod is to run as it is written now."""
+        uid = pod.metadata.uid
+        worker = self._workers.get(uid)
+        if worker is None:
+            self._start(pod)
+        elif worker.removal is not None:
+            # Removed and put back while the old one still ends: it comes again when that is gone.
+            self._again[uid] = pod
+        else:
+            worker.update(pod)
+
+    def remove(self, uid: str, grace: float | None = None) -> None:
+        """The pod is to go, in ``grace`` seconds if given, else in its own."""
+        self._again.pop(uid, None)
+        worker = self._workers.get(uid)
+        if worker is not None:
+            worker.remove(grace)
+
+    def remove_all(self, grace: float | None = None) -> None:
+        """Every pod is to go."""
+        for uid in tuple(self._workers):
+            self.remove(uid, grace)
+
+    def clear_orphan(self, uid: str, observed: Observed, grace: float | None = None) -> None:
+        """Take down what the runtime has of a pod that nobody wants."""
+        pod = _orphan(uid, observed)
+        if pod is not None and uid not in self._workers:
+            self._start(pod, orphan=True).remove(grace)
+
+    def poke(self, uid: str) -> None:
+        """Something about the pod has changed."""
+        worker = self._workers.get(uid)
+        if worker is not None:
+            worker.poke()
+
+    async def pause(self, timeout: float) -> None:
+        """Let every worker finish the step at hand, for at most ``timeout`` seconds, and end them all."""
+        self._paused = True
+        tasks = tuple(self._tasks.values())
+        for worker in self._workers.values():
+            worker.pause()
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _start(self, pod: Pod, *, orphan: bool = False) -> PodWorker:
+        assert self._ctx is not None
+        same_name = self._by_name.setdefault(pod.full_name, [])
+        worker = PodWorker(self._ctx, pod, tuple(same_name), orphan=orphan)
+        same_name.append(worker)
+        self._workers[worker.uid] = worker
+        task = asyncio.create_task(worker.run(), name=f"pod {pod.full_name}")
+        self._tasks[worker.uid] = task
+        task.add_done_callback(lambda done: self._ended(worker, done))
+        return worker
+
+    def _ended(self, worker: PodWorker, task: asyncio.Task[None]) -> None:
+        del self._workers[worker.uid]
+        del self._tasks[worker.uid]
+        same_name = self._by_name[worker.full_name]
+        same_name.remove(worker)
+        if not same_name:
+            del self._by_name[worker.full_name]
+        again = self._again.pop(worker.uid, None)
+        if task.cancelled():
+            return
+        fault = task.exception()
+        if fault is not None:
+            if self.failed is not None and not self.failed.done():
+                self.failed.set_exception(fault)
+        elif again is not None and not self._paused:
+            self._start(again)
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+def _orphan(uid: str, observed: Observed) -> Pod | None:
+    """What can be told of a pod from its sandbox alone; None if it is not a pod of Kubernetes'."""
+    sandbox = observed.sandbox
+    if sandbox is None or sandbox.labels.get(hashes.POD_UID) != uid:
+        return None
+    grace = sandbox.annotations.get(hashes.GRACE_PERIOD, "")
+    return Pod(
+        metadata=ObjectMeta(name=sandbox.metadata.name, namespace=sandbox.metadata.namespace, uid=uid),
+        spec=PodSpec(
+            termination_grace_period_seconds=int(grace) if grace.isdecimal() else DEFAULT_GRACE,
+        ),
+    )

@@ -1,0 +1,31 @@
+"""The standard plugins, one module each, loaded when they are first asked for.
+
+``python -m podwire.plugins TYPE`` runs one as a CNI runtime runs a plugin.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from podwire.cni.plugin import Plugin
+
+_MODULES = {
+    "bridge": "bridge",
+    "host-local": "host_local",
+    "loopback": "loopback",
+    "portmap": "portmap",
+}
+
+TYPES = tuple(_MODULES)
+"""The types of all plugins that are here, as configurations name them."""
+
+
+def load(type: str) -> Plugin[Any, Any] | None:
+    """Return the plugin of a type, or ``None`` if it is not one of ours."""
+    module = _MODULES.get(type)
+    if module is None:
+        return None
+    plugin: Plugin[Any, Any] = import_module(f"{__name__}.{module}").PLUGIN
+    return plugin

@@ -1,0 +1,400 @@
+"""`bridge`: a veth pair between the container and a bridge of the host, addressed by an IPAM plugin.
+
+All options of the reference plugin but VLANs. ``ipMasqBackend`` may name any of its backends: masquerading is
+nftables in each case. An ADD is all or nothing; a DEL needs neither the namespace nor the result of the ADD.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ipaddress import ip_interface
+
+import msgspec
+
+from podwire.cni.args import check_ifname
+from podwire.cni.errors import (
+    CNIError,
+    InvalidConfig,
+    InvalidEnvironment,
+    NotAvailable,
+    UnsupportedField,
+    joined,
+)
+from podwire.cni.plugin import DNS, Interface, IPConfig, Plugin, Request, Result, Route
+from podwire.cni.types import NO_DNS
+from podwire.kernel import links
+from podwire.kernel.host import Kernel
+from podwire.kernel.links import Link
+from podwire.plugins import antispoof, attachment, bridge_device, verification
+from podwire.plugins.attachment import Identity, Plan
+from podwire.plugins.failures import KERNEL, open_netns, told, undone_on_failure
+
+_BACKENDS = ("", "nftables", "iptables")
+_MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
+_MTU_MAX = 65535
+
+
+class MacConfig(msgspec.Struct, frozen=True):
+    """A MAC that the runtime asks for."""
+
+    mac: str = ""
+
+
+class Args(msgspec.Struct, frozen=True):
+    """``args`` of a network."""
+
+    cni: MacConfig = MacConfig()
+
+
+class Config(msgspec.Struct, frozen=True):
+    """The options of a bridge network."""
+
+    bridge: str = "cni0"
+    isGateway: bool = False
+    isDefaultGateway: bool = False
+    forceAddress: bool = False
+    ipMasq: bool = False
+    ipMasqBackend: str = ""
+    hairpinMode: bool = False
+    promiscMode: bool = False
+    macspoofchk: bool = False
+    enabledad: bool = False
+    disableContainerInterface: bool = False
+    portIsolation: bool = False
+    mtu: int = 0
+    vlan: int = 0
+    vlanTrunk: tuple[msgspec.Raw, ...] = ()
+    preserveDefaultVlan: bool = True
+    dns: DNS = NO_DNS
+    runtimeConfig: MacConfig = MacConfig()
+    args: Args = Args()
+
+    @property
+    def gateway(self) -> bool:
+        """Whether the bridge is to have the gateway's address."""
+        return self.isGateway or self.isDefaultGateway
+
+    @property
+    def name(self) -> str:
+        """The bridge's name."""
+        return self.bridge or "cni0"
+
+
+def validate(request: Request[Config]) -> None:
+    """Raise InvalidConfig (7) or UnsupportedField (2) for options that cannot be, or not together."""
+    config = request.config
+    try:
+        check_ifname(config.name)
+    except CNIError as error:
+        raise InvalidConfig(f"bridge: {error}") from None
+    if config.hairpinMode and config.promiscMode:
+        raise InvalidConfig("hairpinMode and promiscMode: cannot both be true")
+    if config.disableContainerInterface and request.ipam_type:
+        raise InvalidConfig("disableContainerInterface: cannot be true with an ipam plugin")
+    if not 0 <= config.mtu <= _MTU_MAX:
+        raise InvalidConfig(f"mtu {config.mtu}: is not between 0 and {_MTU_MAX}")
+    if config.ipMasqBackend not in _BACKENDS:
+        raise InvalidConfig(f'ipMasqBackend "{config.ipMasqBackend}": is neither nftables nor iptables')
+    if not 0 <= config.vlan <= 4094:
+        raise InvalidConfig(f"vlan {config.vlan}: is not between 0 and 4094")
+    for field, value, default in (
+        ("vlan", config.vlan, 0),
+        ("vlanTrunk", len(config.vlanTrunk), 0),
+        ("preserveDefaultVlan", config.preserveDefaultVlan, True),
+    ):
+        if value != default:
+            shown = [bytes(each).decode() for each in config.vlanTrunk] if field == "vlanTrunk" else value
+            raise UnsupportedField(f"{field} {shown}: VLANs on a bridge are not supported")
+
+
+def requested_mac(request: Request[Config]) -> str:
+    """Return the MAC that is asked for (CNI_ARGS, then args.cni.mac, then runtimeConfig.mac), or ``""``."""
+    mac = ""
+    for field, value, error in (
+        ("CNI_ARGS MAC", request.args.get("MAC", ""), InvalidEnvironment),
+        ("args.cni.mac", request.config.args.cni.mac, InvalidConfig),
+        ("runtimeConfig.mac", request.config.runtimeConfig.mac, InvalidConfig),
+    ):
+        if not value:
+            continue
+        mac = value.lower().replace("-", ":")
+        if not _MAC.fullmatch(mac) or int(mac[:2], 16) & 1 or mac == "00:00:00:00:00:00":
+            raise error(f'{field} "{value}": is not the MAC of a station, as 02:00:5e:10:00:01')
+    return mac
+
+
+def _identity(request: Request[Config]) -> Identity:
+    return Identity(request.name, request.container_id, request.ifname)
+
+
+def _wanted(request: Request[Config]) -> bridge_device.Wanted:
+    config = request.config
+    return bridge_device.Wanted(
+        request.name, config.name, config.mtu, config.promiscMode, config.forceAddress
+    )
+
+
+@contextmanager
+def _addressed(request: Request[Config]) -> Iterator[Result]:
+    """Have the IPAM plugin's addresses for the length of a block; they are given back if it fails."""
+    if not request.ipam_type:
+        yield Result()
+        return
+    with request.delegated(request.ipam_type) as result:
+        if not result.ips:
+            raise InvalidConfig(f'ipam plugin "{request.ipam_type}" returned no address')
+        yield result
+
+
+def add(request: Request[Config], kernel: Kernel) -> Result:
+    """Attach the container to the bridge."""
+    validate(request)
+    config, identity = request.config, _identity(request)
+    mac = requested_mac(request)
+    with open_netns(request.netns) as container, told(f'bridge "{config.name}"'):
+        if attachment.find(kernel, identity) is not None:
+            raise CNIError(
+                f"container {identity.container_id} has {identity.ifname} on network {request.name} already",
+                "a DEL must come before a second ADD",
+                code=KERNEL,
+            )
+        with (
+            _addressed(request) as addressed,
+            bridge_device.using(kernel, _wanted(request)) as bridge,
+            undone_on_failure() as undo,
+        ):
+            ips = tuple(_with_gateway(ip, config) for ip in addressed.ips)
+            routes = (*addressed.routes, *_default_routes(config, addressed.routes, ips))
+            plan = Plan(
+                identity,
+                bridge,
+                mac or attachment.mac_for(identity, ips),
+                bool(mac),
+                config.mtu or bridge.mtu,
+                ips,
+                routes,
+                hairpin=config.hairpinMode,
+                isolated=config.portIsolation,
+                dad=config.enabledad,
+                up=not config.disableContainerInterface,
+            )
+            if config.gateway:
+                bridge_device.ensure_gateway(kernel, bridge, _wanted(request), ips)
+            attachment.attach(kernel, container, plan)
+            undo.append(lambda: attachment.detach(kernel, identity))
+            _protect(kernel, request, plan, undo)
+            if config.gateway:
+                bridge_device.enable_forwarding(kernel, {ip.family for ip in ips})
+    return Result(
+        interfaces=(
+            Interface(bridge.name, bridge.mac, bridge.mtu),
+            Interface(identity.host_end, identity.host_mac, plan.mtu),
+            Interface(identity.ifname, plan.mac, plan.mtu, request.netns),
+        ),
+        ips=tuple(IPConfig(ip.address, ip.gateway, 2) for ip in ips),
+        routes=routes,
+        dns=config.dns or addressed.dns,
+    )
+
+
+def _with_gateway(ip: IPConfig, config: Config) -> IPConfig:
+    """Fill in the gateway of an address that has none: the first one of its subnet, if that leaves others."""
+    subnet = ip_interface(ip.address).network
+    if ip.gateway or not config.gateway or subnet.num_addresses == 1:
+        return ip
+    return IPConfig(ip.address, str(subnet[0 if subnet.num_addresses == 2 else 1]))
+
+
+def _default_routes(config: Config, given: tuple[Route, ...], ips: tuple[IPConfig, ...]) -> list[Route]:
+    """Return the default routes by isDefaultGateway; an IPAM plugin's own one of that family stands."""
+    if not config.isDefaultGateway:
+        return []
+    present = {route.family for route in given if route.dst.endswith("/0")}
+    gateways = {ip.family: ip.gateway for ip in reversed(ips) if ip.gateway}
+    return [
+        Route("0.0.0.0/0" if family == 4 else "::/0", gateways[family])
+        for family in sorted(gateways)
+        if family not in present
+    ]
+
+
+def _protect(kernel: Kernel, request: Request[Config], plan: Plan, undo: list[Callable[[], None]]) -> None:
+    """Make what the attachment needs beside its links: the MAC check and the masquerading."""
+    config, identity = request.config, plan.identity
+    if config.macspoofchk:
+        undo.append(lambda: antispoof.remove(kernel, identity.host_end))
+        antispoof.add(kernel, identity.host_end, plan.mac)
+    if config.ipMasq and plan.ips:
+        from podwire.plugins import masquerade
+
+        undo.append(
+            lambda: masquerade.remove(kernel, identity.container_id, identity.ifname, identity.network)
+        )
+        owned = [ip_interface(ip.address) for ip in plan.ips]
+        masquerade.add(
+            kernel,
+            identity.network,
+            identity.container_id,
+            identity.ifname,
+            [one.ip for one in owned],
+            [one.network for one in owned],
+        )
+
+
+def check(request: Request[Config], kernel: Kernel) -> None:
+    """Verify the links, addresses, routes, the bridge's membership and address, and the rules."""
+    validate(request)
+    config, identity = request.config, _identity(request)
+    result = request.need_prev_result()
+    if request.ipam_type:
+        request.delegate(request.ipam_type)
+    with told(f'bridge "{config.name}"'), open_netns(request.netns) as container:
+        bridge = links.get(kernel.route(), config.name)
+        if bridge is None or bridge.kind != "bridge":
+            raise CNIError(f"bridge {config.name}: is missing", code=KERNEL)
+        verification.bridge_interface(bridge, result, own=identity.ifname)
+        host_end = attachment.find(kernel, identity) or _host_end_of(kernel, result)
+        verification.host_end(
+            host_end, bridge, result, hairpin=config.hairpinMode, isolated=config.portIsolation
+        )
+        verification.container_end(
+            container, identity.ifname, result, up=not config.disableContainerInterface
+        )
+        ips = result.ips_of(identity.ifname)
+        if config.gateway:
+            verification.gateway(kernel, bridge, bridge_device.gateway_interfaces(ips))
+        if config.macspoofchk and host_end is not None:
+            index = result.interface_index(identity.ifname)
+            mac = "" if index is None else result.interfaces[index].mac
+            if antispoof.guarded_mac(kernel, host_end.name) != mac.lower():
+                raise CNIError(f"macspoofchk: host end {host_end.name} is not guarded for {mac}", code=KERNEL)
+        if config.ipMasq and ips:
+            from podwire.plugins import masquerade
+
+            faults = masquerade.check(
+                kernel,
+                identity.network,
+                identity.container_id,
+                identity.ifname,
+                [ip_interface(ip.address).ip for ip in ips],
+                [ip_interface(ip.address).network for ip in ips],
+            )
+            if faults:
+                raise CNIError(f"ipMasq: {'; '.join(faults)}", code=KERNEL)
+
+
+def _host_end_of(kernel: Kernel, result: Result) -> Link | None:
+    """Return the host end that another plugin made, by the result: the host's interface that is a veth."""
+    for interface in result.interfaces:
+        link = None if interface.sandbox else links.get(kernel.route(), interface.name)
+        if link is not None and link.kind == "veth":
+            return link
+    return None
+
+
+def delete(request: Request[Config], kernel: Kernel) -> None:
+    """Remove the pair and the rules, then free the addresses; what is gone already is fine."""
+    identity = _identity(request)
+    errors: list[CNIError] = []
+    unlinked = _attempt(errors, lambda: _unlink(request, kernel, identity))
+    _attempt(errors, lambda: _unprotect(request, kernel, identity))
+    if unlinked and request.ipam_type:  # an address whose link is still there must not be given again
+        _attempt(errors, lambda: _delegate(request))
+    if errors:
+        raise joined(errors)
+
+
+def _unlink(request: Request[Config], kernel: Kernel, identity: Identity) -> None:
+    attachment.detach(kernel, identity)
+    result = request.prev_result
+    index = result.interface_index(identity.ifname) if result else None
+    if result is not None and index is not None and result.interfaces[index].mac:
+        attachment.detach_foreign(request.netns, identity.ifname, result.interfaces[index].mac)
+
+
+def _unprotect(request: Request[Config], kernel: Kernel, identity: Identity) -> None:
+    """Remove the rules whatever the configuration says now: it may have changed since the ADD."""
+    from podwire.kernel.nft import NftUnavailable
+    from podwire.plugins import masquerade
+
+    try:
+        antispoof.remove(kernel, identity.host_end)
+        masquerade.remove(kernel, identity.container_id, identity.ifname, identity.network)
+    except NftUnavailable:
+        # Where nftables cannot be reached, nothing was made by it either, unless it was asked for.
+        if request.config.macspoofchk or request.config.ipMasq:
+            raise
+
+
+def _delegate(request: Request[Config]) -> None:
+    request.delegate(request.ipam_type)
+
+
+def _attempt(errors: list[CNIError], action: Callable[[], None]) -> bool:
+    try:
+        with told("bridge"):
+            action()
+    except CNIError as error:
+        errors.append(error)
+        return False
+    return True
+
+
+def gc(request: Request[Config], kernel: Kernel) -> None:
+    """Remove the pairs and rules of this network that no valid attachment has, and have the IPAM do so."""
+    if request.valid_attachments is None:
+        return
+    valid = {
+        Identity(request.name, one.container_id, one.ifname).host_end for one in request.valid_attachments
+    }
+    errors: list[CNIError] = []
+
+    def collect() -> None:
+        stale = [link for link in attachment.host_ends(kernel, request.name) if link.name not in valid]
+        if not stale:
+            return
+        kernel.links.remove(*(link.name for link in stale))
+        if request.config.macspoofchk:
+            antispoof.remove(kernel, *(link.name for link in stale))
+
+    def unmasquerade() -> None:
+        from podwire.plugins import masquerade
+
+        keep = [(one.container_id, one.ifname) for one in request.valid_attachments or ()]
+        masquerade.collect(kernel, request.name, keep)
+
+    _attempt(errors, collect)
+    if request.config.ipMasq:
+        _attempt(errors, unmasquerade)
+    if request.ipam_type:
+        _attempt(errors, lambda: _delegate(request))
+    if errors:
+        raise joined(errors)
+
+
+def status(request: Request[Config], kernel: Kernel) -> None:
+    """Raise NotAvailable (50) if an ADD could not succeed."""
+    validate(request)
+    name = request.config.name
+    with told(f'bridge "{name}"'):
+        link = links.get(kernel.route(), name)
+    if link is not None and link.kind != "bridge":
+        raise NotAvailable(f"bridge {name}: exists and is no bridge but a {link.kind or 'device'}")
+    if request.ipam_type:
+        request.delegate(request.ipam_type)
+
+
+PLUGIN = Plugin(
+    type="bridge",
+    about="Podwire bridge: a pod's veth pair on a bridge of the host",
+    config=Config,
+    add=add,
+    check=check,
+    delete=delete,
+    gc=gc,
+    status=status,
+    open_kernel=Kernel.open,
+    known_args=frozenset({"IP", "MAC", "GATEWAY"}),
+)

@@ -1,0 +1,302 @@
+"""The host's bridge of a network: made once with a MAC of its own, adopted if it fits, refused if not.
+
+A bridge that we make carries our alias. One that others made is used as it is, as long as its addresses fit
+the network; nothing of it is taken away unless the configuration says ``forceAddress``.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_interface
+
+from podwire.cni.errors import InvalidConfig
+from podwire.cni.plugin import IPConfig
+from podwire.kernel import addresses, links, routes, sysctl
+from podwire.kernel.addresses import Address
+from podwire.kernel.errors import KernelError
+from podwire.kernel.host import Kernel
+from podwire.kernel.links import AddrGenMode, Link
+from podwire.kernel.message import Message
+from podwire.plugins.attachment import MARK, IPInterface, broadcast, link_local
+from podwire.plugins.failures import undoing, undone_on_failure
+
+_lock = threading.Lock()
+_VERIFIED_MAX = 256
+_verified: set[tuple[object, ...]] = set()
+_users: dict[tuple[tuple[int, int], str], int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the configuration says of the bridge."""
+
+    network: str
+    name: str
+    mtu: int = 0
+    promisc: bool = False
+    force_address: bool = False
+
+
+@contextmanager
+def using(kernel: Kernel, wanted: Wanted) -> Iterator[Link]:
+    """Have the bridge there and up for the length of a block.
+
+    If it was made here and the block fails, it goes again, unless others use it by then.
+    """
+    key = (kernel.netns.identity, wanted.name)
+    with _lock:
+        _users[key] = _users.get(key, 0) + 1
+    made = False
+    try:
+        bridge, made = _ensure(kernel, wanted)
+        yield bridge
+    except BaseException as error:
+        with _lock, undoing(error):
+            if made and _users[key] == 1:
+                _remove_unused(kernel, wanted.name)
+        raise
+    finally:
+        with _lock:
+            _users[key] -= 1
+            if not _users[key]:
+                del _users[key]
+
+
+def _ensure(kernel: Kernel, wanted: Wanted) -> tuple[Link, bool]:
+    host = kernel.route()
+    made = False
+    link = links.get(host, wanted.name)
+    if link is None:
+        mac = _new_mac()
+        try:
+            host.send(links.bridge(wanted.name, mac=mac, mtu=wanted.mtu or None))
+            made = True
+            link = _finish(kernel, wanted)
+        except KernelError as error:
+            if not made and error.errno == errno.EEXIST:
+                link = links.get(host, wanted.name)
+            else:
+                with _lock, undoing(error):
+                    _remove_unused(kernel, wanted.name, mac)
+                raise
+    if link is None:
+        raise KernelError(errno.ENODEV, "look up link", wanted.name, "the bridge is gone again")
+    if link.kind != "bridge":
+        kind = link.kind or "device"
+        raise InvalidConfig(f"bridge {wanted.name}: exists already and is no bridge but a {kind}")
+    if not made:
+        _adopt(kernel, link, wanted)
+    return link, made
+
+
+def _finish(kernel: Kernel, wanted: Wanted) -> Link | None:
+    """Set what a new bridge cannot be born with, before it is up."""
+    host = kernel.route()
+    _refuse_advertisements(kernel, wanted.name)
+    host.send(
+        links.configure(wanted.name, addr_gen_mode=AddrGenMode.NONE),
+        links.configure(
+            wanted.name, alias=f"{MARK} bridge {wanted.network}", promisc=wanted.promisc or None, up=True
+        ),
+    )
+    return links.get(host, wanted.name)
+
+
+def _adopt(kernel: Kernel, link: Link, wanted: Wanted) -> None:
+    changes: dict[str, bool] = {}
+    if not link.up:
+        changes["up"] = True
+    if wanted.promisc and not link.promisc:
+        changes["promisc"] = True
+    if changes:
+        kernel.route().send(links.configure(link.index, up=changes.get("up"), promisc=changes.get("promisc")))
+
+
+def _refuse_advertisements(kernel: Kernel, name: str) -> None:
+    """A container must not become the host's router (CVE-2020-10749)."""
+    try:
+        sysctl.write(f"net/ipv6/conf/{name}/accept_ra", 0, kernel.netns)
+    except KernelError as error:
+        if error.errno != errno.ENOENT:  # a kernel without IPv6
+            raise
+
+
+def _new_mac() -> str:
+    raw = bytearray(hashlib.sha256(os.urandom(16)).digest()[:6])
+    raw[0] = raw[0] & 0xFC | 0x02
+    return raw.hex(":")
+
+
+def _remove_unused(kernel: Kernel, name: str, mac: str = "") -> bool:
+    link = links.get(kernel.route(), name)
+    if link is None or link.kind != "bridge" or (mac and link.mac != mac):
+        return False
+    if links.list_links(kernel.route(), master=link.index):
+        return False
+    kernel.links.remove(name)
+    return True
+
+
+def remove_unused(kernel: Kernel) -> list[str]:
+    """Remove every bridge that is ours and has no ports, and return their names."""
+    ours = [
+        link.name
+        for link in links.list_links(kernel.route(), kind="bridge")
+        if link.alias.startswith(f"{MARK} bridge ")
+    ]
+    with _lock:
+        return [name for name in ours if _remove_unused(kernel, name)]
+
+
+def gateway_interfaces(ips: Sequence[IPConfig]) -> list[IPInterface]:
+    """Return the addresses that the bridge needs to be the gateway of ``ips``.
+
+    A gateway outside of its subnet stands alone (its whole length), a link-local one in fe80::/64.
+    """
+    result: list[IPInterface] = []
+    for ip in ips:
+        if not ip.gateway:
+            continue
+        subnet = ip_interface(ip.address).network
+        gateway = ip_address(ip.gateway)
+        if gateway in subnet:
+            length = subnet.prefixlen
+        else:
+            length = 64 if gateway.is_link_local else gateway.max_prefixlen
+        one: IPInterface = ip_interface(f"{gateway}/{length}")
+        if one not in result:
+            result.append(one)
+    return result
+
+
+def ensure_gateway(kernel: Kernel, bridge: Link, wanted: Wanted, ips: Sequence[IPConfig]) -> None:
+    """Give the bridge the gateway addresses of ``ips`` and routes to their subnets.
+
+    Another IPv4 address, or one of an overlapping IPv6 subnet, is an error (the pods on it would lose their
+    gateway), unless the bridge is ours and empty, or forceAddress is set.
+    """
+    needed = gateway_interfaces(ips)
+    subnets = [
+        subnet
+        for subnet in dict.fromkeys(ip_interface(ip.address).network for ip in ips if ip.gateway)
+        if not any(subnet == one.network for one in needed)
+    ]
+    if not needed:
+        return
+    key = (kernel.netns.identity, bridge.index, bridge.mac, *needed, *subnets)
+    with _lock:
+        if key in _verified and not _restored(kernel, bridge, needed):
+            return
+        _verified.discard(key)
+        host = kernel.route()
+        held = addresses.list_addresses(host, bridge.index)
+        present = {one.address for one in held}
+        missing = [one for one in needed if one not in present]
+        messages = [addresses.delete(bridge.index, one.address) for one in _in_the_way(held, needed, missing)]
+        if messages and not wanted.force_address:
+            _allow_replacement(kernel, bridge, wanted, held, missing)
+        messages += _additions(kernel, bridge, held, missing)
+        messages += [routes.add(subnet, device=bridge.index, replace=True) for subnet in subnets]
+        host.send(*messages)
+        if len(_verified) >= _VERIFIED_MAX:
+            _verified.clear()
+        _verified.add(key)
+
+
+def _restored(kernel: Kernel, bridge: Link, needed: Sequence[IPInterface]) -> bool:
+    """Tell whether a bridge that had its addresses has lost one; adding them again is cheaper than a list."""
+    for one in needed:
+        try:
+            kernel.route().send(addresses.add(bridge.index, one, broadcast=broadcast(one)))
+        except KernelError as error:
+            if error.errno != errno.EEXIST:
+                raise
+        else:
+            return True
+    return False
+
+
+def _in_the_way(
+    held: Sequence[Address], needed: Sequence[IPInterface], missing: Sequence[IPInterface]
+) -> list[Address]:
+    return [
+        one
+        for one in held
+        if one.address not in needed
+        and not (one.address.version == 6 and one.address.is_link_local)
+        and any(
+            one.address.version == new.version
+            and (new.version == 4 or one.address.network.overlaps(new.network))
+            for new in missing
+        )
+    ]
+
+
+def _allow_replacement(
+    kernel: Kernel, bridge: Link, wanted: Wanted, held: Sequence[Address], missing: Sequence[IPInterface]
+) -> None:
+    ours = bridge.alias.startswith(f"{MARK} bridge ")
+    if ours and not links.list_links(kernel.route(), master=bridge.index):
+        return
+    has = ", ".join(str(one.address) for one in held if not one.address.is_link_local)
+    raise InvalidConfig(
+        f"bridge {wanted.name}: has {has}, but the gateway of network {wanted.network} is"
+        f" {', '.join(map(str, missing))}",
+        "give the network a bridge of its own, or set forceAddress to replace the address",
+    )
+
+
+def _additions(
+    kernel: Kernel, bridge: Link, held: Sequence[Address], missing: Sequence[IPInterface]
+) -> list[Message]:
+    messages: list[Message] = []
+    ours = bridge.alias.startswith(f"{MARK} bridge ")
+    if not ours and missing:
+        # Of others' making: it would take its lowest port's MAC, and lose every connection with a new port.
+        messages.append(links.configure(bridge.index, mac=bridge.mac))
+    if any(one.version == 6 for one in missing):
+        sysctl.write(f"net/ipv6/conf/{bridge.name}/disable_ipv6", 0, kernel.netns)
+        if not any(one.address.is_link_local and one.address.version == 6 for one in held):
+            local = link_local(bridge.mac)
+            messages.append(addresses.add(bridge.index, local, replace=True, scope=addresses.SCOPE_LINK))
+    messages += [
+        addresses.add(
+            bridge.index,
+            one,
+            replace=True,
+            broadcast=broadcast(one),
+            scope=addresses.SCOPE_LINK if one.version == 6 and one.is_link_local else None,
+        )
+        for one in missing
+    ]
+    return messages
+
+
+def enable_forwarding(kernel: Kernel, families: set[int]) -> list[str]:
+    """Have the host forward these families (4, 6), all or none; return the sysctls that were changed."""
+
+    def run() -> list[str]:
+        keys = [key for family, key in FORWARDING.items() if family in families]
+        before = {key: value for key in keys if (value := sysctl.read(key)) != "1"}
+        with undone_on_failure() as undo:
+            for key, value in before.items():
+                undo.append(lambda key=key, value=value: sysctl.write(key, value))  # type: ignore[misc]
+                sysctl.write(key, 1)
+        return list(before)
+
+    return run() if _is_here(kernel) else kernel.netns.run(run)
+
+
+def _is_here(kernel: Kernel) -> bool:
+    here = os.stat("/proc/thread-self/ns/net")  # noqa: PTH116
+    return (here.st_dev, here.st_ino) == kernel.netns.identity
+
+
+FORWARDING = {4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"}
+"""The sysctls that make the host a router, by family."""

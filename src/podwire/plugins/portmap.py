@@ -1,0 +1,318 @@
+"""portmap: ports of the host lead to the pod (chained after the plugin that made its interface).
+
+Options: ``snat`` (true), ``masqAll``, ``markMasqBit`` (13), ``externalSetMarkChain``, ``conditionsV4``,
+``conditionsV6``, ``backend``; the ports come as capability ``portMappings``. All is nftables, whatever
+``backend`` says. With snat, connections from the host's 127.0.0.0/8 and from the pod's own subnets get an
+address of the host as source, so that the answers come back through it; with masqAll all connections do.
+The mark bit tells these from prerouting to postrouting. ``externalSetMarkChain`` names a chain of iptables
+that sets a mark for somebody else's masquerade; ours needs none, so it is accepted and not called.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from ipaddress import IPv4Address, IPv6Address
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from podwire.cni import fields
+from podwire.cni.errors import CNIError, InvalidConfig, NotAvailable
+from podwire.cni.plugin import Plugin, Request, Result
+from podwire.kernel import conntrack, links, outgoing, sysctl
+from podwire.kernel.errors import KernelError
+from podwire.kernel.host import Kernel
+from podwire.kernel.nft import NftError
+from podwire.kernel.nftset import Element
+from podwire.plugins import conditions, hostports, ruleset
+from podwire.plugins import portmap_elements as elements
+from podwire.plugins.failures import told
+from podwire.plugins.hostports import HostPort, Pod
+from podwire.plugins.portmap_elements import Held
+from podwire.plugins.ruleset import LOCALNET, PORTMAP_INDEX, TARGET_ANY, TARGET_AT, Chain, Owner
+
+if TYPE_CHECKING:
+    from podwire.kernel.conntrack import Flow
+
+HOST_PORT_WRONG = 102
+_UDP = 17
+_TRIES = 3
+_BACKENDS = ("", "iptables", "nftables")
+
+
+class Anything(msgspec.Struct, frozen=True):
+    """What is decoded for every command: nothing, because no configuration may stop a DEL."""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """portmap's options, as ADD and CHECK read them."""
+
+    snat: bool = True
+    masqAll: bool = False
+    markMasqBit: int | None = None
+    externalSetMarkChain: str | None = None
+    conditionsV4: Any = None
+    conditionsV6: Any = None
+    backend: str = ""
+
+
+def settings(request: Request[Anything]) -> Settings:
+    """Decode and check the options. Raises InvalidConfig (7) naming the field and the value."""
+    try:
+        found = fields.convert(request.raw, Settings)
+    except fields.FieldError as error:
+        raise InvalidConfig(f'plugin "portmap": {error}') from None
+    if found.markMasqBit is not None and not 0 <= found.markMasqBit <= 31:
+        raise InvalidConfig(f"markMasqBit: want a bit from 0 to 31 (it is {found.markMasqBit})")
+    if found.markMasqBit is not None and found.externalSetMarkChain is not None:
+        raise InvalidConfig(
+            "markMasqBit and externalSetMarkChain exclude each other",
+            f"they are {found.markMasqBit} and {found.externalSetMarkChain!r}",
+        )
+    if found.backend not in _BACKENDS:
+        raise InvalidConfig(f'backend: want "iptables" or "nftables" (it is {found.backend!r})')
+    return found
+
+
+def add(request: Request[Anything], kernel: Kernel) -> Result:
+    """Make the host ports in one transaction, or none of them; the result is the chain's, unchanged."""
+    options = settings(request)
+    result = request.need_prev_result()
+    pod = hostports.addresses(result, request.ifname)
+    ports = hostports.wanted(request.runtime_config, pod)
+    owner = Owner(request.name, request.container_id, request.ifname)
+    chains = _chains(options, pod, ports)
+    if not ports:
+        return result
+    with told("portmap"):
+        device = _localnet(kernel, options, ports)
+        _make(request, kernel, owner, ports, chains, device=device)
+        try:
+            if device:
+                sysctl.write(f"net/ipv4/conf/{device}/route_localnet", "1", kernel.netns)
+            _forget_flows(kernel, ports)
+        except KernelError:
+            _release(kernel, owner, request.deadline)
+            raise
+    return result
+
+
+def check(request: Request[Anything], kernel: Kernel) -> None:
+    """Find every element, rule and chain of ADD as it was made; the error names all that is missing."""
+    pod = hostports.addresses(request.need_prev_result(), request.ifname)
+    ports = hostports.wanted(request.runtime_config, pod)
+    if not ports:
+        return
+    owner = Owner(request.name, request.container_id, request.ifname)
+    options = settings(request)
+    chains = _chains(options, pod, ports)
+    with told("portmap"):
+        faults = [
+            f"rules of chain {name} of table inet {ruleset.TABLE} are missing"
+            for name in ruleset.missing(kernel.nft, *chains.values())
+        ]
+        for each in ports:
+            faults += elements.faults(kernel, owner, each, chains[each.version])
+        if kernel.nft.get(PORTMAP_INDEX, (owner.key, 0)) is None:
+            faults.append(f"the host ports are not in {PORTMAP_INDEX.name}")
+        device = _localnet(kernel, options, ports)
+        if device and sysctl.read(f"net/ipv4/conf/{device}/route_localnet", kernel.netns).strip() != "1":
+            faults.append(f"route_localnet of {device} is off")
+    if faults:
+        raise CNIError(f"portmap: {'; '.join(faults)}", code=HOST_PORT_WRONG)
+
+
+def delete(request: Request[Anything], kernel: Kernel) -> None:
+    """Remove the attachment's host ports and the UDP flows through them, whatever the configuration says."""
+    with told("portmap"):
+        _release(kernel, Owner(request.name, request.container_id, request.ifname), request.deadline)
+
+
+def gc(request: Request[Anything], kernel: Kernel) -> None:
+    """Remove the host ports of this network's attachments that are not valid any more."""
+    valid = request.valid_attachments or ()
+    kept = {Owner(request.name, each.container_id, each.ifname).place for each in valid}
+    part = ruleset.network_part(request.name)
+
+    def doomed(element: Element) -> bool:
+        comment = element.comment
+        return ruleset.network_of(comment) == part and ruleset.place_of(comment) not in kept
+
+    with told("portmap"):
+        with ruleset.exclusive(request.deadline):
+            held, text = elements.scan(kernel, doomed)
+            if text:
+                kernel.nft.run(text + elements.unmark(kernel, held))
+        _forget_answers(kernel, held)
+        ruleset.sweep(kernel.nft)
+
+
+def status(request: Request[Anything], kernel: Kernel) -> None:
+    """Have the kernel judge the whole table without making it."""
+    try:
+        ruleset.judge(kernel.nft)
+    except KernelError as error:
+        raise NotAvailable(f"portmap: nftables does not take our table: {error}") from error
+
+
+PLUGIN = Plugin(
+    type="portmap",
+    about="podwire portmap: ports of the host lead to the pod, by nftables",
+    config=Anything,
+    add=add,
+    check=check,
+    delete=delete,
+    gc=gc,
+    status=status,
+    open_kernel=Kernel.open,
+)
+
+
+def _chains(options: Settings, pod: Pod, ports: Iterable[HostPort]) -> dict[int, Chain]:
+    """The chain of these settings for each IP version: the further matches, the mark, the DNAT."""
+    mark = 1 << (13 if options.markMasqBit is None else options.markMasqBit)
+    versions = {each.version for each in ports}
+    chains = {}
+    for version, field in ((4, "conditionsV4"), (6, "conditionsV6")):
+        matches = conditions.translate(getattr(options, field), version, field)
+        if version not in versions:
+            continue
+        protocol = "ip" if version == 4 else "ip6"
+        sources = [str(pod[version].network), *(["127.0.0.0/8"] if version == 4 else [])]
+        rules = []
+        if options.masqAll:
+            rules.append(f"{matches} meta mark set meta mark | {mark:#x}")
+        elif options.snat:
+            rules += [
+                f"{matches} {protocol} saddr {each} meta mark set meta mark | {mark:#x}" for each in sources
+            ]
+        key = "meta l4proto . th dport"
+        rules.append(f"{matches} dnat {protocol} to {protocol} daddr . {key} map @{TARGET_AT[version].name}")
+        rules.append(f"{matches} dnat {protocol} to {key} map @{TARGET_ANY[version].name}")
+        rules = [rule.strip() for rule in rules]
+        name = hashlib.sha256("\n".join(rules).encode()).hexdigest()[:16]
+        chains[version] = Chain(f"portmap-{version}-{name}", tuple(rules))
+    if options.masqAll or options.snat:
+        chains[0] = Chain("hairpin", (f"meta mark & {mark:#x} == {mark:#x} masquerade",), shared=True)
+    return chains
+
+
+def _localnet(kernel: Kernel, options: Settings, ports: Iterable[HostPort]) -> str:
+    """The interface towards the pod that must let 127.0.0.0/8 out; empty if none must."""
+    if not (options.snat or options.masqAll):
+        return ""
+    target = next((each.target for each in ports if each.loopback), None)
+    if target is None:
+        return ""
+    try:
+        found = outgoing.lookup(kernel.route(), target)
+    except KernelError as error:
+        if error.errno not in {errno.ENETUNREACH, errno.EHOSTUNREACH}:
+            raise
+        # A network without a way from the host: others reach the pod, if at all, by another router.
+        return ""
+    link = links.get(kernel.route(), found.device) if found.device and not found.local else None
+    return link.name if link else ""
+
+
+def _make(
+    request: Request[Anything],
+    kernel: Kernel,
+    owner: Owner,
+    ports: tuple[HostPort, ...],
+    chains: dict[int, Chain],
+    *,
+    device: str,
+) -> None:
+    for attempt in range(_TRIES):
+        held = elements.held_by(kernel, owner)
+        partly = any(each.address is not None for each in ports) or any(each.address for each in held)
+        lock: AbstractContextManager[None] = ruleset.exclusive(request.deadline) if partly else nullcontext()
+        with lock:
+            text = ruleset.prepare(kernel.nft, *chains.values())
+            text += elements.removal(kernel, owner, held) + elements.creation(owner, ports, chains)
+            if device:
+                text += LOCALNET.add(Element((device,)))
+            try:
+                kernel.nft.run(text)
+            except NftError as error:
+                taken = elements.taken(kernel, owner, ports) if error.errno == errno.EEXIST else None
+                if taken is not None:
+                    raise taken from error
+                if attempt < _TRIES - 1:
+                    # What was read has changed since: the next reading sees it.
+                    continue
+                if error.errno == errno.EINVAL:
+                    _blame_conditions(request, error)
+                raise
+        _forget_answers(kernel, held)
+        return
+
+
+def _blame_conditions(request: Request[Anything], error: NftError) -> None:
+    """Conditions in nft's own words are judged by nft alone."""
+    for field in ("conditionsV4", "conditionsV6"):
+        value = fields.lookup(request.raw, field)
+        if value:
+            raise InvalidConfig(f"{field}: nftables refuses it (it is {value!r})", error.detail) from error
+
+
+def _release(kernel: Kernel, owner: Owner, deadline: float) -> None:
+    for attempt in range(_TRIES):
+        held = elements.held_by(kernel, owner)
+        if not held:
+            return
+        partly = any(each.address is not None for each in held)
+        lock: AbstractContextManager[None] = ruleset.exclusive(deadline) if partly else nullcontext()
+        with lock:
+            try:
+                kernel.nft.run(elements.removal(kernel, owner, held))
+            except NftError as error:
+                # Somebody flushed the table meanwhile.
+                if attempt == _TRIES - 1 or error.errno not in {errno.ENOENT, errno.EINVAL}:
+                    raise
+                continue
+        _forget_answers(kernel, held)
+        return
+
+
+def _forget_flows(kernel: Kernel, ports: Iterable[HostPort]) -> None:
+    """Delete the UDP flows to new host ports: a client that keeps its socket would stay with the old pod."""
+    known: dict[IPv4Address | IPv6Address, bool] = {}
+
+    def here(flow: Flow) -> bool:
+        destination = flow.destination
+        if destination not in known:
+            try:
+                known[destination] = outgoing.lookup(kernel.route(), destination).local
+            except KernelError:
+                known[destination] = False
+        return known[destination]
+
+    for each in ports:
+        if each.protocol == _UDP:
+            conntrack.delete(
+                protocol=_UDP,
+                family=each.version,
+                original_destination=each.address,
+                original_port=each.port,
+                where=here,
+                netns=kernel.netns,
+            )
+
+
+def _forget_answers(kernel: Kernel, held: Iterable[Held]) -> None:
+    """Delete the UDP flows through host ports that are gone."""
+    for each in held:
+        if each.protocol == _UDP and each.target is not None:
+            address, port = each.target
+
+            def through(flow: Flow, port: int = each.port) -> bool:
+                return flow.destination_port == port and flow.destination != flow.reply_source
+
+            conntrack.delete(
+                protocol=_UDP, reply_source=address, reply_port=port, where=through, netns=kernel.netns
+            )

@@ -1,0 +1,109 @@
+"""CHECK of an attachment on a bridge: what the result of the ADD says against what the kernel has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import ip_address, ip_interface, ip_network
+
+from podwire.cni.errors import CNIError
+from podwire.cni.plugin import Interface, Result
+from podwire.kernel.addresses import list_addresses
+from podwire.kernel.host import Kernel
+from podwire.kernel.links import Link, get
+from podwire.kernel.netlink import RouteSocket
+from podwire.kernel.netns import Netns
+from podwire.kernel.routes import TABLE_MAIN, list_routes
+from podwire.plugins.attachment import IPInterface, effective_routes
+from podwire.plugins.failures import KERNEL
+
+
+def _fail(text: str) -> CNIError:
+    return CNIError(text, code=KERNEL)
+
+
+def bridge_interface(bridge: Link, result: Result, *, own: str) -> None:
+    """Verify the bridge against its entry in the result, and that it is up."""
+    if not bridge.up:
+        raise _fail(f"bridge {bridge.name}: is down")
+    entry = _host_entry(result, bridge.name)
+    if entry is None:
+        raise _fail(f"prevResult.interfaces: bridge {bridge.name} of {own} is missing")
+    _same_mac(entry, bridge)
+
+
+def host_end(link: Link | None, bridge: Link, result: Result, *, hairpin: bool, isolated: bool) -> None:
+    """Verify the host's end: there, up, the one of the result, a port of the bridge with the right flags."""
+    if link is None:
+        raise _fail("the host's end of the pair is missing")
+    entry = _host_entry(result, link.name)
+    if entry is None:
+        raise _fail(f"prevResult.interfaces: host end {link.name} is missing")
+    _same_mac(entry, link)
+    if link.master != bridge.index:
+        raise _fail(f"host end {link.name}: is no port of bridge {bridge.name}")
+    if not link.up:
+        raise _fail(f"host end {link.name}: is down")
+    for flag, wanted in (("hairpin", hairpin), ("isolated", isolated)):
+        if bool(link.port.get(flag)) != wanted:
+            raise _fail(f"host end {link.name}: its port has {flag} {'off' if wanted else 'on'}")
+
+
+def container_end(container: Netns, ifname: str, result: Result, *, up: bool) -> None:
+    """Verify the container's end: there, its MAC, up or down, every address and every route."""
+    index = result.interface_index(ifname)
+    if index is None:
+        raise _fail(f"prevResult.interfaces: {ifname} is missing")
+    with RouteSocket.open(container) as inside:
+        link = get(inside, ifname)
+        if link is None:
+            raise _fail(f"interface {ifname}: is missing in the container")
+        if link.kind != "veth":
+            raise _fail(f"interface {ifname}: is a {link.kind or 'device'} and no veth")
+        _same_mac(result.interfaces[index], link)
+        if link.up != up:
+            raise _fail(f"interface {ifname}: is {'up' if link.up else 'down'}")
+        held = {one.address for one in list_addresses(inside, link.index)}
+        ips = result.ips_of(ifname)
+        for ip in ips:
+            if ip_interface(ip.address) not in held:
+                raise _fail(f"interface {ifname}: the address {ip.address} is missing")
+        _routes(inside, link.index, result, ifname)
+
+
+def _routes(inside: RouteSocket, index: int, result: Result, ifname: str) -> None:
+    ips = result.ips_of(ifname)
+    families = {ip.family for ip in ips}
+    present = {
+        (one.destination, one.gateway, one.table)
+        for family in families
+        for one in list_routes(inside, family)
+        if one.device == index
+    }
+    for route in effective_routes(result.routes, ips):
+        if route.family not in families:
+            continue
+        key = (
+            ip_network(route.dst, strict=False),
+            ip_address(route.gw) if route.gw else None,
+            TABLE_MAIN if route.table is None else route.table,
+        )
+        if key not in present:
+            via = f" by {route.gw}" if route.gw else ""
+            raise _fail(f"interface {ifname}: the route to {route.dst}{via} is missing")
+
+
+def gateway(kernel: Kernel, bridge: Link, needed: Sequence[IPInterface]) -> None:
+    """Verify that the bridge has the gateway's addresses."""
+    held = {one.address for one in list_addresses(kernel.route(), bridge.index)}
+    for one in needed:
+        if one not in held:
+            raise _fail(f"bridge {bridge.name}: the gateway's address {one} is missing")
+
+
+def _host_entry(result: Result, name: str) -> Interface | None:
+    return next((one for one in result.interfaces if one.name == name and not one.sandbox), None)
+
+
+def _same_mac(entry: Interface, link: Link) -> None:
+    if entry.mac and entry.mac.lower() != link.mac:
+        raise _fail(f"interface {entry.name}: has the MAC {link.mac}, not {entry.mac}")

@@ -1,0 +1,7 @@
+"""Fixtures of the end-to-end tests."""
+
+from __future__ import annotations
+
+from tests.cli.conftest import machine
+
+__all__ = ["machine"]

@@ -1,0 +1,119 @@
+"""An ADD that fails at any step leaves nothing; so does a DEL that is tried again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from podwire.cni.errors import CNIError
+from tests.plugins.faults import Faults
+from tests.plugins.helpers import Host, ip, links, reaches, run, sysctl
+
+pytestmark = pytest.mark.kernel
+
+FULL: dict[str, Any] = {"isDefaultGateway": True, "macspoofchk": True, "ipMasq": True, "hairpinMode": True}
+
+
+def everything(host: Host) -> dict[str, Any]:
+    """All that an ADD may touch, as independent observers see it."""
+    return {
+        "host links": sorted(links()),
+        "pod links": sorted(links("one")),
+        "addresses": [each["addr_info"] for each in ip("address", "show", "dev", "lo")],
+        "routes": [
+            line.replace(" linkdown", "")
+            for family in ("-4", "-6")
+            for line in run("ip", family, "route", "show", "table", "all").splitlines()
+        ],
+        "elements": [line for line in run("nft", "list", "ruleset").splitlines() if "elements" in line],
+        "taken": host.held(),
+        "forwarding": sysctl("net/ipv4/ip_forward"),
+    }
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("options", [{}, FULL], ids=["plain", "full"])
+def test_a_failure_at_any_step_leaves_nothing(host: Host, options: dict[str, Any], after: bool) -> None:
+    config = host.config("10.1.0.0/24", "fd00:1::/64", **options)
+    host.pod("one")
+    clean = everything(host)
+    failed = set()
+    for step in range(1, 80):
+        faults = Faults(step, after=after)
+        try:
+            with faults.active():
+                result = host.add(config, "one")
+        except CNIError as error:
+            assert "Input/output error" in str(error), f"step {step}: {error}"
+            assert everything(host) == clean, f"after {faults.failed}, step {step}"
+            failed.add(faults.failed)
+        else:  # a step that may fail, such as one more look at a link
+            host.check(config, "one", result)
+            if faults.count < step:
+                break
+            host.delete(config, "one")
+            run("ip", "link", "delete", "pw0")
+            if options:
+                run("sysctl", "-q", "-w", "net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0")
+    assert failed >= {"NetlinkSocket.send", "NetlinkSocket.open", "Netns.run", "Leases.reserve"}
+    assert step > 10
+    if options:
+        assert reaches("one", "10.1.0.1")
+    host.delete(config, "one")
+    assert host.held() == {}
+
+
+def test_a_real_refusal_in_the_middle_leaves_nothing(host: Host) -> None:
+    """The kernel refuses a route whose gateway is no station."""
+    config = host.config("10.1.0.0/24", isGateway=True)
+    config["ipam"]["routes"] = [{"dst": "192.0.2.0/24", "gw": "224.0.0.1"}]
+    host.pod("one")
+    clean = everything(host)
+    with pytest.raises(CNIError, match=r"add route 192\.0\.2\.0/24: "):
+        host.add(config, "one")
+    assert everything(host) == clean
+
+
+def test_E23_an_ipam_failure_leaves_nothing(host: Host) -> None:
+    config = host.config("10.1.0.0/30", isGateway=True)
+    host.add(config, host.pod("zero"))
+    host.pod("one")
+    clean = everything(host)
+    with pytest.raises(CNIError, match=r"no free address in 10\.1\.0\.1-10\.1\.0\.2") as caught:
+        host.add(config, "one")
+    assert caught.value.code == 11
+    assert everything(host) == clean
+
+
+def test_a_bridge_in_use_by_others_stays_when_an_add_fails(host: Host) -> None:
+    config = host.config("10.1.0.0/24", isGateway=True)
+    result = host.add(config, host.pod("zero"))
+    host.pod("one")
+    for step in range(4, 12):
+        with pytest.raises(CNIError, match="injected"), Faults(step, after=False).active():
+            host.add(config, "one")
+    host.check(config, "zero", result)
+    assert reaches("zero", "10.1.0.1")
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_del_that_failed_is_completed_by_the_next(host: Host, after: bool) -> None:
+    config = host.config("10.1.0.0/24", "fd00:1::/64", **FULL)
+    host.pod("one")
+    host.add(config, "one")
+    host.delete(config, "one")
+    clean = everything(host)
+    for step in range(1, 40):
+        host.add(config, "one")
+        faults = Faults(step, after=after)
+        try:
+            with faults.active():
+                host.delete(config, "one")
+        except CNIError as error:
+            assert "Input/output error" in str(error)
+        host.delete(config, "one")
+        assert everything(host) == clean, f"after {faults.failed}, step {step}"
+        if faults.count < step:
+            break
+    assert step > 3
