@@ -181,6 +181,19 @@ async def test_a_creation_that_is_given_up_is_undone(runtime: EmbeddedRuntime, p
     places.cni.during_add = None
 
 
+async def test_an_add_that_takes_too_long_is_undone_with_time_of_its_own(
+    runtime: EmbeddedRuntime, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("podwire.runtime.sandbox.CREATE_SECONDS", 0.3)
+    places.cni.during_add = asyncio.Event()
+    with pytest.raises(RuntimeFault) as caught:
+        await runtime.run_pod_sandbox(places.own_network())
+    assert caught.value.code is Code.DEADLINE_EXCEEDED
+    assert "waited for its network (CNI ADD)" in caught.value.message
+    assert places.cni.calls == [("ADD", "test"), ("DEL", "test")]
+    assert await runtime.list_pod_sandbox() == []
+
+
 async def test_a_sysctl_that_the_kernel_refuses_fails_the_sandbox(
     runtime: EmbeddedRuntime, places: Places
 ) -> None:
