@@ -6,6 +6,9 @@ Options: ``snat`` (true), ``masqAll``, ``markMasqBit`` (13), ``externalSetMarkCh
 address of the host as source, so that the answers come back through it; with masqAll all connections do.
 The mark bit tells these from prerouting to postrouting. ``externalSetMarkChain`` names a chain of iptables
 that sets a mark for somebody else's masquerade; ours needs none, so it is accepted and not called.
+
+A pod reaches itself by its host port; where the host has br_netfilter on, its bridge port must be in hairpin
+mode for that (option hairpinMode of bridge), because the translated frame leaves by the port it came from.
 """
 
 from __future__ import annotations
