@@ -6,6 +6,9 @@ Options: ``snat`` (true), ``masqAll``, ``markMasqBit`` (13), ``externalSetMarkCh
 address of the host as source, so that the answers come back through it; with masqAll all connections do.
 The mark bit tells these from prerouting to postrouting. ``externalSetMarkChain`` names a chain of iptables
 that sets a mark for somebody else's masquerade; ours needs none, so it is accepted and not called.
+
+A pod reaches itself by its host port; where the host has br_netfilter on, its bridge port must be in hairpin
+mode for that (option hairpinMode of bridge), because the translated frame leaves by the port it came from.
 """
 
 from __future__ import annotations
@@ -242,22 +245,27 @@ def _make(
     *,
     device: str,
 ) -> None:
+    cluttered = False
     for attempt in range(_TRIES):
         held = elements.held_by(kernel, owner)
         partly = any(each.address is not None for each in ports) or any(each.address for each in held)
+        partly = partly or cluttered
         lock: AbstractContextManager[None] = ruleset.exclusive(request.deadline) if partly else nullcontext()
         with lock:
             preparation = ruleset.prepare(kernel.nft, *chains.values())
-            text = elements.removal(kernel, owner, held) + elements.creation(owner, ports, chains)
+            old = elements.leftovers(kernel, owner) if cluttered else elements.removal(kernel, owner, held)
+            text = old + elements.creation(owner, ports, chains)
             if device:
                 text += LOCALNET.add(Element((device,)))
             try:
                 ruleset.run(kernel.nft, preparation, text)
             except NftError as error:
-                taken = elements.taken(kernel, owner, ports) if error.errno == errno.EEXIST else None
+                exists = error.errno == errno.EEXIST
+                taken = elements.taken(kernel, owner, ports) if exists else None
                 if taken is not None:
                     raise taken from error
                 if attempt < _TRIES - 1:
+                    cluttered = exists
                     # What was read has changed since: the next reading sees it.
                     continue
                 if error.errno == errno.EINVAL:
