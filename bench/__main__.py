@@ -27,8 +27,7 @@ from bench.cases import CASES, Case
 from bench.floor import Floor
 from podwire import plugins
 from podwire.cni.config import NetworkConfigList, parse_list
-from podwire.cni.runtime import Runtime
-from podwire.cni.types import Attachment
+from podwire.cni.runtime import Attachment, Runtime
 from podwire.kernel import netns
 from podwire.kernel.host import Kernel
 
@@ -174,7 +173,7 @@ class Run:
         )
         sequential = range(self.count // 2)
         parallel = range(self.count // 2, self.count)
-        one_by_one = timed(lambda: [self.peer_delete(number) for number in sequential]) * 2
+        one_by_one = timed(lambda: list(map(self.peer_delete, sequential))) * 2
         with ThreadPoolExecutor(_CALLERS) as pool:
             together = timed(lambda: list(pool.map(self.peer_delete, parallel))) * 2
         floor = timed(lambda: self.floor.delete_group(range(self.count), 0x70770000))

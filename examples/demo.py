@@ -66,7 +66,7 @@ def host() -> dict[str, str]:
         "ip -j link": json.dumps(json.loads(text("ip", "-j", "link")), indent=1),
         "ip -j address": json.dumps(
             [
-                [link["ifname"], sorted(entry["local"] for entry in link["addr_info"])]
+                [link["ifname"], sorted(entry["local"] for entry in link.get("addr_info", ()))]
                 for link in json.loads(text("ip", "-j", "address"))
             ],
             indent=1,
@@ -104,7 +104,9 @@ def at(address: str, port: int) -> str:
 
 def inside(pod: str, address: str, port: int) -> str:
     """What a program in ``pod`` gets from the address."""
-    return podwire("exec", pod, "--", "/bin/busybox", "wget", "-T", "5", "-qO-", at(address, port)).strip()
+    return podwire(
+        "exec", pod, "--", "/bin/busybox", "timeout", "5", "/bin/busybox", "wget", "-qO-", at(address, port)
+    ).strip()
 
 
 @dataclass
@@ -234,7 +236,7 @@ def host_addresses() -> tuple[str, str]:
     """An address of each family that this host has: its own before that of the pods' bridge."""
     links: list[dict[str, Any]] = json.loads(text("ip", "-j", "address", "show", "scope", "global"))
     links.sort(key=lambda link: link["ifname"] == "podwire0")
-    found = [entry["local"] for link in links for entry in link["addr_info"]]
+    found = [entry["local"] for link in links for entry in link["addr_info"] if "local" in entry]
     return split(found)
 
 

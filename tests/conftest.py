@@ -61,13 +61,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = outcome.get_result()  # type: ignore[attr-defined]
     if not item.get_closest_marker("kernel"):
         return
+    report.user_properties.append(("kernel", True))
     if report.skipped and ROOT:
         report.outcome = "failed"
         report.longrepr = f"kernel test skipped although root is here: {report.longrepr}"
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if "kernel" in report.keywords:
+    if dict(report.user_properties).get("kernel"):
         if report.when == "call":
             _counts["ran"] += 1
         elif report.skipped:

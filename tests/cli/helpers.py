@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import select
@@ -12,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from podwire.cli.__main__ import main
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 PATIENCE = 20.0
@@ -37,7 +41,7 @@ spec:
   terminationGracePeriodSeconds: 1
   containers:
     - name: main
-      command: ["/bin/busybox", "httpd", "-f", "-p", "80", "-h", "/etc/init.d"]
+      command: ["/bin/busybox", "httpd", "-f", "-p", "80", "-h", "/etc"]
       ports: [{{containerPort: 80, hostPort: {port}}}]
 """
 
@@ -91,6 +95,16 @@ class Machine:
             assert done.returncode == status, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 
+    def ask(self, *arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+        """The same within this process, which is quicker: for commands that only ask the node."""
+        command, *rest = arguments
+        out, err = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            found = main([command, "--root", str(self.root), *rest])
+        said, complaint = (stream.buffer.getvalue().decode() for stream in (out, err))  # type: ignore[attr-defined]
+        assert found == status, f"{arguments}: {found}\n{said}\n{complaint}"
+        return subprocess.CompletedProcess(arguments, found, said, complaint)
+
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         """Run the command beside the test."""
         command = [sys.executable, "-m", "podwire", *arguments]
@@ -108,7 +122,7 @@ class Machine:
 
     def pod(self, name: str) -> dict[str, Any]:
         """The pod as JSON."""
-        found: dict[str, Any] = json.loads(self.podwire("get", "pod", name, "-o", "json").stdout)
+        found: dict[str, Any] = json.loads(self.ask("get", "pod", name, "-o", "json").stdout)
         return found
 
     @contextmanager

@@ -55,7 +55,7 @@ def routes(pod: str = "", family: str = "-4", table: str = "main") -> list[dict[
 def reaches(pod: str, address: str) -> bool:
     inside = ["ip", "netns", "exec", pod] if pod else []
     done = subprocess.run(
-        [*inside, "busybox", "ping", "-c", "1", "-W", "2", address], capture_output=True, check=False
+        [*inside, "busybox", "ping", "-c", "1", "-W", "1", address], capture_output=True, check=False
     )
     return done.returncode == 0
 

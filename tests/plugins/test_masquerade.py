@@ -107,9 +107,9 @@ def test_add_is_one_transaction(lab: Lab, pod: Pod, monkeypatch: pytest.MonkeyPa
     runs = []
     run = Nft.run
 
-    def count(self: Nft, commands: str) -> None:
+    def count(self: Nft, commands: str, *, keeps_rules: bool = False) -> None:
         runs.append(commands)
-        run(self, commands)
+        run(self, commands, keeps_rules=keeps_rules)
 
     monkeypatch.setattr(Nft, "run", count)
     add(lab, pod)

@@ -682,9 +682,9 @@ def test_an_add_is_one_transaction(lab: Lab, pod: Pod, monkeypatch: pytest.Monke
     runs = []
     run = Nft.run
 
-    def count(self: Nft, commands: str) -> None:
+    def count(self: Nft, commands: str, *, keeps_rules: bool = False) -> None:
         runs.append(commands)
-        run(self, commands)
+        run(self, commands, keeps_rules=keeps_rules)
 
     monkeypatch.setattr(Nft, "run", count)
     add(lab, pod, mapping(8080, 80), mapping(8081, 81, host_ip=V4))

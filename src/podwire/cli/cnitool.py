@@ -39,19 +39,6 @@ def capability_args(text: str) -> dict[str, Any]:
     return found
 
 
-def cni_args(text: str) -> tuple[tuple[str, str], ...]:
-    """The pairs in CNI_ARGS."""
-    pairs = []
-    for part in text.split(";") if text else ():
-        key, equals, value = part.partition("=")
-        if not equals or not key or "=" in value:
-            raise CommandError(
-                f"CNI_ARGS {text!r}: {part!r} is not KEY=VALUE", hint="Pairs are joined by ';'."
-            )
-        pairs.append((key, value))
-    return tuple(pairs)
-
-
 def plugin_path(environ: Mapping[str, str]) -> tuple[tuple[str, ...], bool]:
     """The directories of plugin programs, and whether the user named them."""
     named = tuple(entry for entry in environ.get("CNI_PATH", "").split(":") if entry)
@@ -92,6 +79,7 @@ def run(verb: str, network: str, netns: str, *, ifname: str, output: str, places
 
 def _perform(verb: str, network: str, netns: str, ifname: str, places: Locations) -> str:
     from podwire.cni import config
+    from podwire.cni.args import parse_args
     from podwire.cni.convert import encode_result
     from podwire.cni.runtime import Attachment, Runtime
     from podwire.kernel.host import Kernel
@@ -100,7 +88,7 @@ def _perform(verb: str, network: str, netns: str, ifname: str, places: Locations
         container_id=container_id(netns),
         netns=str(Path(netns).absolute()),
         ifname=ifname,
-        args=cni_args(os.environ.get("CNI_ARGS", "")),
+        args=parse_args(os.environ.get("CNI_ARGS", "")),
         capability_args=capability_args(os.environ.get("CAP_ARGS", "")),
     )
     if verb != "del" and not Path(netns).exists():

@@ -14,7 +14,7 @@ from podwire.kube.objects import Container, ContainerStateUnion, ContainerStatus
 if TYPE_CHECKING:
     from podwire.node.client import NodeClient
 
-_WIDTH = 18
+_WIDTH = 20
 
 
 def run(kind: str, name: str, namespace: str | None, places: Locations) -> int:

@@ -29,7 +29,7 @@ def run(places: Locations, *, timeout: float) -> int:
     if not places.state.exists() and not places.run.exists():
         print(f"Nothing to do: no node is or was up here ({places.state} and {places.run} do not exist).")
         return 0
-    _end_node(places)
+    _end_node(places, timeout)
     state = _record(places)
     places.run.mkdir(mode=0o700, parents=True, exist_ok=True)
     with lock.hold(places.lock):
@@ -87,7 +87,7 @@ async def _remove_pods(places: Locations, kernel: Kernel, state: HostState, time
         if not sandboxes:
             return []
         faults: list[str] = []
-        with progress.bar(f"Removing {len(sandboxes)} pods", len(sandboxes)) as advance:
+        with progress.bar(_removing(len(sandboxes)), len(sandboxes)) as advance:
 
             async def remove(sandbox: SandboxStatus) -> None:
                 own = [entry for entry in containers if entry.sandbox_id == sandbox.id]
@@ -118,8 +118,11 @@ def _grace(container: ContainerStatus, default: float) -> float:
     return float(text) if text.isdigit() else default
 
 
-def _end_node(places: Locations) -> None:
-    """A node that runs lets go of its pods and ends."""
+def _end_node(places: Locations, timeout: float) -> None:
+    """A node that runs takes its pods down, with their preStop hooks, and ends.
+
+    If it does not answer, it is told to end by a signal; what it leaves is taken down from the records.
+    """
     pid = lock.holder(places.lock)
     if pid is None:
         return
@@ -129,6 +132,10 @@ def _end_node(places: Locations) -> None:
     except ProcessLookupError:
         return
     try:
+        asyncio.run(_ask_to_end(places, timeout))
+        ended, _, _ = select.select([process], [], [], NODE_ENDS_WITHIN)
+        if ended:
+            return
         signal.pidfd_send_signal(process, signal.SIGTERM)
         ended, _, _ = select.select([process], [], [], NODE_ENDS_WITHIN)
         if not ended:
@@ -137,3 +144,28 @@ def _end_node(places: Locations) -> None:
             select.select([process], [], [], NODE_ENDS_WITHIN)
     finally:
         os.close(process)
+
+
+async def _ask_to_end(places: Locations, timeout: float) -> None:
+    from podwire.node.client import ClientError, NodeClient
+
+    try:
+        async with asyncio.timeout(timeout + NODE_ENDS_WITHIN), NodeClient(places.socket) as client:
+            pods = await client.pods()
+            longest = max((pod.spec.termination_grace_period_seconds for pod in pods), default=0)
+            with progress.bar(_removing(len(pods)), len(pods)) as advance:
+                left = len(pods)
+                async for remaining in client.shutdown(
+                    remove=True, grace=timeout if longest > timeout else None
+                ):
+                    for _ in range(left - len(remaining)):
+                        advance()
+                    left = min(left, len(remaining))
+    except ClientError as error:
+        output.note(f"the node cannot be asked to end: {error}")
+    except TimeoutError:
+        output.note("the node has not removed its pods in time")
+
+
+def _removing(count: int) -> str:
+    return f"Removing {count} pod{'' if count == 1 else 's'}"

@@ -12,7 +12,7 @@ def run(directory: Path, *, uninstall: bool) -> int:
     from podwire.plugins import launchers
 
     try:
-        changed = launchers.uninstall(directory) if uninstall else launchers.install(directory)
+        changed = launchers.remove(directory) if uninstall else launchers.write(directory)
     except PermissionError as error:
         raise CommandError(
             f"{error.filename or directory}: {error.strerror}", hint="Try it with sudo."

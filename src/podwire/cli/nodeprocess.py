@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from podwire.cli import assembly, detach, live, output, rows
 from podwire.cli.errors import CommandError
@@ -23,6 +23,7 @@ from podwire.sources.mux import Mux
 if TYPE_CHECKING:
     from podwire.cli.up import Plan
 
+T = TypeVar("T")
 REDRAW = 1.0
 """Seconds between two pictures when nothing happens: ages grow."""
 CALM = 0.1
@@ -41,7 +42,7 @@ async def serve(plan: Plan) -> int:
         network = assembly.network(plan.places, plan.bridge, plan.cidrs)
         runtime = await stack.enter_async_context(assembly.runtime(plan.places, kernel, network))
         mux = Mux(FileSource.name)
-        node = Node(runtime, mux, plan.node_name, root=plan.places.state)
+        node = Node(runtime, mux, plan.node_name, root=plan.places.state, pod_cidrs=plan.cidrs)
         source = FileSource(plan.manifests, plan.node_name)
         return await _Process(plan, node, mux, source).run(ending)
 
@@ -122,7 +123,7 @@ class _Process:
                 for follower in followers:
                     follower.cancel()
 
-    async def _follow(self, feed: Feed[object]) -> None:
+    async def _follow(self, feed: Feed[T]) -> None:
         while True:
             try:
                 async with feed.watch() as watch:
@@ -145,19 +146,17 @@ class _Process:
         pods = self._node.pods()
         complaints = [str(problem) for problem in self._node.problems() if problem.type == "Warning"]
         complaints += [_complaint(pod) for pod in pods if failed(pod)]
-        waiting = [pod for pod in pods if not settled(pod)]
-        seen = self._mux.seen_all()
-        if seen and not complaints and not waiting and len(pods) >= len(self._mux.pods()):
-            self._table(pods)
-            return 0
-        if not (seen and complaints) and time.monotonic() < deadline:
+        waiting = [pod for pod in pods if not settled(pod) and not failed(pod)]
+        all_there = self._mux.seen_all() and {pod.metadata.uid for pod in self._mux.pods()} <= {
+            pod.metadata.uid for pod in pods
+        }
+        if (waiting or not all_there) and time.monotonic() < deadline:
             return None
         self._table(pods)
-        if not complaints:
-            complaints = [f"{_complaint(pod)} after {self._plan.timeout:g} s" for pod in waiting]
+        complaints += [f"{_complaint(pod)} after {self._plan.timeout:g} s" for pod in waiting]
         for complaint in complaints:
             output.note(f"error: {complaint}")
-        return 1
+        return 1 if complaints or not all_there else 0
 
     def _table(self, pods: list[Pod]) -> None:
         if not sys.stdout.isatty():

@@ -29,11 +29,11 @@ def words(error: Exception) -> tuple[str, str, int]:
     """What to say about ``error``: a message, a hint or an empty text, and the exit status."""
     if isinstance(error, CommandError):
         return error.message, error.hint, error.exit_code
-    if type(error).__module__.startswith("podwire."):
-        return str(error), "", 1
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
         return (f"{error.filename}: {reason}" if error.filename else reason), "", 1
+    if type(error).__module__.startswith("podwire."):
+        return str(error), "", 1
     return (
         f"a fault in podwire: {type(error).__name__}: {error}",
         "Run it again with PODWIRE_DEBUG=1 to see where, and report that.",

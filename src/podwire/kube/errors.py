@@ -6,6 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 
+def printable(text: str) -> str:
+    """The text on one line, what cannot be shown as escapes."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
+
+
 @dataclass(frozen=True, slots=True)
 class FieldError:
     """One fault. ``field`` is a path such as ``spec.containers[0].image``, empty for the whole file.
@@ -20,6 +25,10 @@ class FieldError:
     field: str
     value: str
     message: str
+
+    def __post_init__(self) -> None:
+        for name in ("field", "value", "message"):
+            object.__setattr__(self, name, printable(getattr(self, name)))
 
     def __str__(self) -> str:
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part not in (None, ""))

@@ -93,9 +93,7 @@ def _top(root: Mapping, name: str) -> Scalar | None:
 
 
 def _unsupported(kind: str) -> str:
-    shown_kind = (
-        kind if len(kind) <= 60 and kind.isprintable() else kind[:57].encode("unicode_escape").decode()
-    )
+    shown_kind = kind if len(kind) <= 60 else kind[:57] + "..."
     message = f"kind {shown_kind} is not supported here: only Pod"
     if kind in ("List", "PodList"):
         return message + ", one a file"

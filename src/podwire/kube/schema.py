@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from podwire.kube.errors import printable
 from podwire.kube.metadata import Object
 from podwire.kube.yamltree import Mapping, Node, Scalar, Sequence, scalar_value
 
@@ -64,7 +65,7 @@ def shown(node: Node) -> str:
     """A value as written, shortened to one line."""
     if isinstance(node, Scalar):
         text = node.text if node.plain else f'"{node.text}"'
-        text = text.encode("unicode_escape").decode() if not text.isprintable() else text
+        text = printable(text)
         return text if len(text) <= 60 else text[:57] + "..."
     return "a list" if isinstance(node, Sequence) else "a mapping"
 
@@ -287,13 +288,13 @@ def _unknown(name: str, fields: dict[str, _Field]) -> str:
     return f'unknown field: did you mean "{near}"?' if near else "unknown field"
 
 
-def _steps(path: str) -> list[str | int]:
-    steps: list[str | int] = []
+def _steps(path: str) -> list[str]:
+    steps = []
     rest = path
     while rest:
         if rest.startswith("["):
             inside, _, rest = rest[1:].partition("]")
-            steps.append(int(inside) if inside.isdigit() else inside)
+            steps.append(inside)
         else:
             rest = rest.removeprefix(".")
             end = min((at for at in (rest.find("."), rest.find("[")) if at >= 0), default=len(rest))
@@ -302,14 +303,15 @@ def _steps(path: str) -> list[str | int]:
     return steps
 
 
-def _child(node: Node | None, step: str | int) -> Node | None:
+def _child(node: Node | None, step: str) -> Node | None:
     if isinstance(node, Sequence):
         items = node.items or []
-        return items[step] if isinstance(step, int) and step < len(items) else None
+        known = step.isascii() and step.isdecimal() and len(step) < 9 and int(step) < len(items)
+        return items[int(step)] if known else None
     if isinstance(node, Mapping):
         merged = None
         for key, below in node.entries or ():
-            if isinstance(key, Scalar) and key.text == str(step):
+            if isinstance(key, Scalar) and key.text == step:
                 return below
             if isinstance(key, Scalar) and key.plain and key.text == "<<":
                 sources = (below.items or ()) if isinstance(below, Sequence) else (below,)

@@ -65,7 +65,7 @@ class Config(msgspec.Struct, frozen=True):
     portIsolation: bool = False
     mtu: int = 0
     vlan: int = 0
-    vlanTrunk: tuple[msgspec.Raw, ...] = ()
+    vlanTrunk: tuple[dict[str, int], ...] = ()
     preserveDefaultVlan: bool = True
     dns: DNS = NO_DNS
     runtimeConfig: MacConfig = MacConfig()
@@ -105,7 +105,7 @@ def validate(request: Request[Config]) -> None:
         ("preserveDefaultVlan", config.preserveDefaultVlan, True),
     ):
         if value != default:
-            shown = [bytes(each).decode() for each in config.vlanTrunk] if field == "vlanTrunk" else value
+            shown = list(config.vlanTrunk) if field == "vlanTrunk" else value
             raise UnsupportedField(f"{field} {shown}: VLANs on a bridge are not supported")
 
 
@@ -180,8 +180,7 @@ def add(request: Request[Config], kernel: Kernel) -> Result:
                 dad=config.enabledad,
                 up=not config.disableContainerInterface,
             )
-            if config.gateway:
-                bridge_device.ensure_gateway(kernel, bridge, _wanted(request), ips)
+            bridge_device.prepare(kernel, bridge, _wanted(request), ips if config.gateway else ())
             attachment.attach(kernel, container, plan)
             undo.append(lambda: attachment.detach(kernel, identity))
             _protect(kernel, request, plan, undo)

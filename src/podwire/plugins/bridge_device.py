@@ -90,8 +90,6 @@ def _ensure(kernel: Kernel, wanted: Wanted) -> tuple[Link, bool]:
     if link.kind != "bridge":
         kind = link.kind or "device"
         raise InvalidConfig(f"bridge {wanted.name}: exists already and is no bridge but a {kind}")
-    if not made:
-        _adopt(kernel, link, wanted)
     return link, made
 
 
@@ -106,16 +104,6 @@ def _finish(kernel: Kernel, wanted: Wanted) -> Link | None:
         ),
     )
     return links.get(host, wanted.name)
-
-
-def _adopt(kernel: Kernel, link: Link, wanted: Wanted) -> None:
-    changes: dict[str, bool] = {}
-    if not link.up:
-        changes["up"] = True
-    if wanted.promisc and not link.promisc:
-        changes["promisc"] = True
-    if changes:
-        kernel.route().send(links.configure(link.index, up=changes.get("up"), promisc=changes.get("promisc")))
 
 
 def _refuse_advertisements(kernel: Kernel, name: str) -> None:
@@ -175,11 +163,11 @@ def gateway_interfaces(ips: Sequence[IPConfig]) -> list[IPInterface]:
     return result
 
 
-def ensure_gateway(kernel: Kernel, bridge: Link, wanted: Wanted, ips: Sequence[IPConfig]) -> None:
-    """Give the bridge the gateway addresses of ``ips`` and routes to their subnets.
+def prepare(kernel: Kernel, bridge: Link, wanted: Wanted, ips: Sequence[IPConfig] = ()) -> None:
+    """Have the bridge up, and give it the gateway addresses of ``ips`` and routes to their subnets.
 
     Another IPv4 address, or one of an overlapping IPv6 subnet, is an error (the pods on it would lose their
-    gateway), unless the bridge is ours and empty, or forceAddress is set.
+    gateway), unless the bridge is ours and empty, or forceAddress is set; and then nothing was changed.
     """
     needed = gateway_interfaces(ips)
     subnets = [
@@ -187,11 +175,14 @@ def ensure_gateway(kernel: Kernel, bridge: Link, wanted: Wanted, ips: Sequence[I
         for subnet in dict.fromkeys(ip_interface(ip.address).network for ip in ips if ip.gateway)
         if not any(subnet == one.network for one in needed)
     ]
+    adoption = _adoption(bridge, wanted)
     if not needed:
+        if adoption:
+            kernel.route().send(*adoption)
         return
     key = (kernel.netns.identity, bridge.index, bridge.mac, *needed, *subnets)
     with _lock:
-        if key in _verified and not _restored(kernel, bridge, needed):
+        if key in _verified and not adoption and not _restored(kernel, bridge, needed):
             return
         _verified.discard(key)
         host = kernel.route()
@@ -201,12 +192,19 @@ def ensure_gateway(kernel: Kernel, bridge: Link, wanted: Wanted, ips: Sequence[I
         messages = [addresses.delete(bridge.index, one.address) for one in _in_the_way(held, needed, missing)]
         if messages and not wanted.force_address:
             _allow_replacement(kernel, bridge, wanted, held, missing)
-        messages += _additions(kernel, bridge, held, missing)
+        messages = [*adoption, *messages, *_additions(kernel, bridge, held, missing)]
         messages += [routes.add(subnet, device=bridge.index, replace=True) for subnet in subnets]
         host.send(*messages)
         if len(_verified) >= _VERIFIED_MAX:
             _verified.clear()
         _verified.add(key)
+
+
+def _adoption(bridge: Link, wanted: Wanted) -> list[Message]:
+    promisc = wanted.promisc and not bridge.promisc
+    if bridge.up and not promisc:
+        return []
+    return [links.configure(bridge.index, up=True, promisc=promisc or None)]
 
 
 def _restored(kernel: Kernel, bridge: Link, needed: Sequence[IPInterface]) -> bool:

@@ -15,6 +15,7 @@ import hashlib
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -36,6 +37,7 @@ from podwire.plugins.ruleset import LOCALNET, PORTMAP_INDEX, TARGET_ANY, TARGET_
 
 if TYPE_CHECKING:
     from podwire.kernel.conntrack import Flow
+    from podwire.kernel.netns import Netns
 
 HOST_PORT_WRONG = 102
 _UDP = 17
@@ -92,7 +94,7 @@ def add(request: Request[Anything], kernel: Kernel) -> Result:
         _make(request, kernel, owner, ports, chains, device=device)
         try:
             if device:
-                sysctl.write(f"net/ipv4/conf/{device}/route_localnet", "1", kernel.netns)
+                _open_localnet(kernel, device)
             _forget_flows(kernel, ports)
         except KernelError:
             _release(kernel, owner, request.deadline)
@@ -119,7 +121,7 @@ def check(request: Request[Anything], kernel: Kernel) -> None:
         if kernel.nft.get(PORTMAP_INDEX, (owner.key, 0)) is None:
             faults.append(f"the host ports are not in {PORTMAP_INDEX.name}")
         device = _localnet(kernel, options, ports)
-        if device and sysctl.read(f"net/ipv4/conf/{device}/route_localnet", kernel.netns).strip() != "1":
+        if device and sysctl.read(f"net/ipv4/conf/{device}/route_localnet", _away(kernel)).strip() != "1":
             faults.append(f"route_localnet of {device} is off")
     if faults:
         raise CNIError(f"portmap: {'; '.join(faults)}", code=HOST_PORT_WRONG)
@@ -145,7 +147,7 @@ def gc(request: Request[Anything], kernel: Kernel) -> None:
         with ruleset.exclusive(request.deadline):
             held, text = elements.scan(kernel, doomed)
             if text:
-                kernel.nft.run(text + elements.unmark(kernel, held))
+                ruleset.run(kernel.nft, "", text + elements.unmark(kernel, held))
         _forget_answers(kernel, held)
         ruleset.sweep(kernel.nft)
 
@@ -218,6 +220,19 @@ def _localnet(kernel: Kernel, options: Settings, ports: Iterable[HostPort]) -> s
     return link.name if link else ""
 
 
+def _away(kernel: Kernel) -> Netns | None:
+    """The host's namespace, or None if the calling thread is in it: to enter it costs a thread."""
+    here = Path("/proc/thread-self/ns/net").stat()
+    return None if (here.st_dev, here.st_ino) == kernel.netns.identity else kernel.netns
+
+
+def _open_localnet(kernel: Kernel, device: str) -> None:
+    key = f"net/ipv4/conf/{device}/route_localnet"
+    # Writing takes the lock of the whole network configuration, even if nothing changes.
+    if sysctl.read(key, _away(kernel)).strip() != "1":
+        sysctl.write(key, "1", _away(kernel))
+
+
 def _make(
     request: Request[Anything],
     kernel: Kernel,
@@ -232,12 +247,12 @@ def _make(
         partly = any(each.address is not None for each in ports) or any(each.address for each in held)
         lock: AbstractContextManager[None] = ruleset.exclusive(request.deadline) if partly else nullcontext()
         with lock:
-            text = ruleset.prepare(kernel.nft, *chains.values())
-            text += elements.removal(kernel, owner, held) + elements.creation(owner, ports, chains)
+            preparation = ruleset.prepare(kernel.nft, *chains.values())
+            text = elements.removal(kernel, owner, held) + elements.creation(owner, ports, chains)
             if device:
                 text += LOCALNET.add(Element((device,)))
             try:
-                kernel.nft.run(text)
+                ruleset.run(kernel.nft, preparation, text)
             except NftError as error:
                 taken = elements.taken(kernel, owner, ports) if error.errno == errno.EEXIST else None
                 if taken is not None:
@@ -269,7 +284,7 @@ def _release(kernel: Kernel, owner: Owner, deadline: float) -> None:
         lock: AbstractContextManager[None] = ruleset.exclusive(deadline) if partly else nullcontext()
         with lock:
             try:
-                kernel.nft.run(elements.removal(kernel, owner, held))
+                ruleset.run(kernel.nft, "", elements.removal(kernel, owner, held))
             except NftError as error:
                 # Somebody flushed the table meanwhile.
                 if attempt == _TRIES - 1 or error.errno not in {errno.ENOENT, errno.EINVAL}:
@@ -300,7 +315,7 @@ def _forget_flows(kernel: Kernel, ports: Iterable[HostPort]) -> None:
                 original_destination=each.address,
                 original_port=each.port,
                 where=here,
-                netns=kernel.netns,
+                netns=_away(kernel),
             )
 
 
@@ -314,5 +329,5 @@ def _forget_answers(kernel: Kernel, held: Iterable[Held]) -> None:
                 return flow.destination_port == port and flow.destination != flow.reply_source
 
             conntrack.delete(
-                protocol=_UDP, reply_source=address, reply_port=port, where=through, netns=kernel.netns
+                protocol=_UDP, reply_source=address, reply_port=port, where=through, netns=_away(kernel)
             )

@@ -206,6 +206,12 @@ def sweep(nft: Nft) -> None:
                 raise
 
 
+def run(nft: Nft, preparation: str, elements: str) -> None:
+    """Run what `prepare` gave and commands on elements as one transaction. Raises NftError."""
+    if preparation or elements:
+        nft.run(preparation + elements, keeps_rules=not preparation)
+
+
 @contextmanager
 def exclusive(deadline: float) -> Iterator[None]:
     """Hold the lock of this network namespace's host ports, by flock(2) on the namespace itself.

@@ -23,6 +23,8 @@ POD, CONTAINER, NODE = 0, 1, 2
 """PidMode's numbers."""
 ROUNDS: Final = 50
 """How often leftover processes are looked for: each round may meet what the one before had forked."""
+_RT_SIGTIMEDWAIT: Final = "128" if os.uname().machine == "x86_64" else "137"
+"""Its number (asm/unistd.h): x86_64 has one of its own, the architectures with the generic table another."""
 _TERM: Final = 1 << (signal.SIGTERM - 1)
 
 State = dict[str, Any]
@@ -84,7 +86,11 @@ class Contained:
         namespaces: Namespaces,
         changed: Callable[[Contained], None],
     ) -> None:
-        """``directory`` holds its record; ``changed`` is called when it runs and when it has ended."""
+        """Nothing runs yet.
+
+        ``directory`` holds its record; ``changed`` is called when it runs and when it has ended, before
+        anybody is answered.
+        """
         self.id = os.path.basename(directory)  # noqa: PTH119
         self.state: State = {
             "state": 0, "pid": 0, "start_time": 0, "started_at": 0, "finished_at": 0,
@@ -218,8 +224,8 @@ class Contained:
         if not self._said and self.state["state"] == 0:
             self.state.update(state=RUNNING, started_at=time.time_ns())
             self._save()
-            self._tell(self._started, {"ok": self.state})
             self._changed(self)
+            self._tell(self._started, {"ok": {}})
 
     def ended(self, status: int) -> None:
         """Its first process was reaped with that wait status: end the rest, and record it."""
@@ -283,16 +289,15 @@ class Contained:
             message=message,
         )
         self._save()
-        failure = {"error": {"code": "FailedPrecondition", "message": message}, "state": self.state}
-        self._tell(self._started, failure)
-        self._tell(self._stopped, {"ok": self.state})
         self._changed(self)
+        self._tell(self._started, {"error": {"code": "FailedPrecondition", "message": message}})
+        self._tell(self._stopped, {"ok": {}})
 
     def stop(self, timeout: float, answer: Answer | None = None) -> None:
         """TERM, and KILL after ``timeout`` seconds; ``answer`` is called when it has ended."""
         if not self.alive:
             if answer is not None:
-                answer({"ok": self.state})
+                answer({"ok": {}})
             return
         if answer is not None:
             self._stopped.append(answer)
@@ -330,14 +335,23 @@ def hears_term(pid: int) -> bool:
     """Whether a PID 1 would get TERM: it is caught, or blocked to be fetched, or ignored on purpose."""
     masks = 0
     try:
+        # A program that waits in sigwait(3) shows the signals that it waits for in no mask (rt_sigtimedwait
+        # unblocks them meanwhile), so whether it waits is asked before and after.
+        if _waits_for_signals(pid):
+            return True
         with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:  # noqa: PTH123
             for line in file:
                 name, _, value = line.partition(":")
                 if name in ("SigBlk", "SigIgn", "SigCgt"):
                     masks |= int(value, 16)
+        return bool(masks & _TERM) or _waits_for_signals(pid)
     except (FileNotFoundError, ProcessLookupError):
         return True
-    return bool(masks & _TERM)
+
+
+def _waits_for_signals(pid: int) -> bool:
+    with open(f"/proc/{pid}/syscall", encoding="ascii") as file:  # noqa: PTH123
+        return file.read().split()[0] == _RT_SIGTIMEDWAIT
 
 
 def kill_in_mount_namespace(fd: int) -> None:
@@ -353,7 +367,7 @@ def kill_in_mount_namespace(fd: int) -> None:
                 if (there.st_ino, there.st_dev) == (wanted.st_ino, wanted.st_dev):
                     os.kill(int(name), signal.SIGKILL)
                     found = True
-            except (FileNotFoundError, ProcessLookupError):
+            except OSError:  # it has ended, or is of another world and out of reach
                 continue
         if not found:
             return

@@ -281,7 +281,6 @@ class EmbeddedRuntime:
         await self.open()
         sandbox, container = self._container(container_id)
         answer = await sandbox.shim().call("start", START_SECONDS, container=container_id)
-        sandbox.apply(container_id, answer.get("ok") or answer.get("state"))
         if "error" in answer:
             raise fault(_subject(container.record.config), answer)
 
@@ -301,11 +300,11 @@ class EmbeddedRuntime:
             )
         except RuntimeFault as error:
             if error.code is Code.UNAVAILABLE:  # its supervisor is dead, and so is it
+                await sandbox.lost()
                 return
             raise
         if "error" in answer:
             raise fault(_subject(container.record.config), answer)
-        sandbox.apply(container.record.id, answer["ok"])
 
     async def remove_container(self, container_id: str) -> None:
         """See RuntimeService."""

@@ -106,6 +106,8 @@ class Sandbox:
         self._process: shim.Process | None = None
         self._ending = False
         self._watch: asyncio.Task[None] | None = None
+        self._loose = False
+        """Whether there may be processes of it that no supervisor answers for."""
 
     @property
     def ready(self) -> bool:
@@ -203,6 +205,7 @@ class Sandbox:
 
     async def _spawn(self) -> None:
         tools, record, config = self._tools, self.record, self.record.config
+        self._loose = True
         run_dir = tools.places.run(record.id)
         await tools.run(lambda: run_dir.mkdir(mode=0o700, parents=True, exist_ok=True))
         spec = Spec(
@@ -247,16 +250,20 @@ class Sandbox:
             raise
         if self._process is not None:
             self._process.close()
-        self._shim, self._process = connection, process
+        self._shim, self._process, self._loose = connection, process, False
         for container_id, state in hello["containers"].items():
-            self.apply(container_id, state)
+            self._apply(container_id, state)
 
-    def apply(self, container_id: str, state: wire.Frame | None) -> None:
+    def _apply(self, container_id: str, state: wire.Frame) -> None:
         """Take in what a supervisor says of a container, and publish what is new."""
         container = self.containers.get(container_id)
-        if container is None or state is None:
+        if container is None:
             return
-        before, container.state = container.state, msgspec.convert(state, RunState)
+        before, now = container.state, msgspec.convert(state, RunState)
+        if now.state < before.state:
+            # The answer to a start is taken up after the event of the end that came right behind it.
+            return
+        container.state = now
         self._publish_change(container, before.state)
 
     def _publish_change(self, container: Container, before: ContainerState) -> None:
@@ -275,7 +282,7 @@ class Sandbox:
 
     def _on_event(self, frame: wire.Frame) -> None:
         if frame["event"] == "container":
-            self.apply(frame["container"], frame["state"])
+            self._apply(frame["container"], frame["state"])
 
     def _on_lost(self) -> None:
         if not self._ending and self._shim is not None and self.record.phase is Phase.READY:
@@ -289,6 +296,11 @@ class Sandbox:
             if not await self._process.ended(2) and await self.adopt():
                 return
             await self._bury()
+
+    async def lost(self) -> None:
+        """Wait until the loss of the supervisor, if it is lost, is dealt with."""
+        if self._watch is not None:
+            await asyncio.wait({self._watch})
 
     async def _bury(self) -> None:
         """The supervisor is dead or as good as: end what it left, record the end of its containers."""
@@ -363,23 +375,24 @@ class Sandbox:
         return RuntimeFault(code, self.record.subject, f"its network could not be taken down: {message}")
 
     async def _end_supervisor(self) -> None:
-        """Shut it down, or kill it; found dead, what it left is ended."""
+        """Shut it down, or kill it and what it leaves."""
         if self._shim is None and not await self.adopt():
-            await self._tools.run(kill_leftovers, {self.record.id})
+            if self._loose:
+                await self._tools.run(kill_leftovers, {self.record.id})
+                self._loose = False
             await self.settle()
             return
         assert self._shim is not None
         assert self._process is not None
         try:
-            answer = await self._shim.call("shutdown", CALL_SECONDS)
-            for container_id, state in answer.get("ok", {}).items():
-                self.apply(container_id, state)
+            await self._shim.call("shutdown", CALL_SECONDS)
         except RuntimeFault:
-            self._process.kill()
-        if not await self._process.ended(END_SECONDS):
+            self._loose = True
+        if self._loose or not await self._process.ended(END_SECONDS):
             self._process.kill()
             await self._process.ended(END_SECONDS)
-        await self._tools.run(kill_leftovers, {self.record.id})
+            await self._tools.run(kill_leftovers, {self.record.id})
+            self._loose = False
         await self.settle()
         self.let_go()
         self._shim = self._process = None
@@ -428,15 +441,21 @@ def kill_leftovers(sandbox_ids: set[str]) -> None:
     ]
     for _ in range(50):
         found = False
-        for entry in os.scandir("/proc"):
-            if not entry.name.isdigit():
+        known: dict[str, bool] = {}
+        for name in os.listdir("/proc"):  # noqa: PTH208 - thousands of them
+            if not name.isdigit():
                 continue
             try:
-                mounts = Path(entry.path, "mountinfo").read_bytes()
-                if any(mark in mounts for mark in marks):
-                    os.kill(int(entry.name), signal.SIGKILL)
+                namespace = os.readlink(f"/proc/{name}/ns/mnt")  # noqa: PTH115
+                if namespace not in known:
+                    mounts = Path("/proc", name, "mountinfo").read_bytes()
+                    if not mounts:
+                        continue
+                    known[namespace] = any(mark in mounts for mark in marks)
+                if known[namespace]:
+                    os.kill(int(name), signal.SIGKILL)
                     found = True
-            except (FileNotFoundError, ProcessLookupError, PermissionError, OSError):
+            except OSError:  # it has ended, or is of another world and out of reach
                 continue
         if not found:
             return

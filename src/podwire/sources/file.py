@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from podwire.sources.manifests import Manifest, describe, holds_pod, is_temporary, printable, signature
+from podwire.sources.manifests import Manifest, describe, holds_pod, is_temporary, shown_path, signature
 from podwire.sources.problems import Reason, SourceProblem
 from podwire.sources.updates import FILE, Emit, Snapshot
 from podwire.sources.watch import Watcher
@@ -93,7 +93,7 @@ class FileSource:
         except FileNotFoundError as error:
             watcher.follow(path, content=True)
             message = describe(path, error)
-            self._notes.append(SourceProblem(FILE, printable(path), None, Reason.MISSING_PATH, message))
+            self._notes.append(SourceProblem(FILE, shown_path(path), None, Reason.MISSING_PATH, message))
             return
         except OSError as error:
             self._notes.append(self._unreadable(path, error))
@@ -160,7 +160,7 @@ class FileSource:
                         "not read, because the name is that of a temporary file: rename it if it is meant"
                     )
                     self._notes.append(
-                        SourceProblem(FILE, printable(path), None, Reason.IGNORED_FILE, message)
+                        SourceProblem(FILE, shown_path(path), None, Reason.IGNORED_FILE, message)
                     )
         return False
 
@@ -181,7 +181,7 @@ class FileSource:
         return [name for at, name in self._manifests if at == index]
 
     def _unreadable(self, path: str, error: OSError) -> SourceProblem:
-        return SourceProblem(FILE, printable(path), None, Reason.FAILED_READ, describe(path, error))
+        return SourceProblem(FILE, shown_path(path), None, Reason.FAILED_READ, describe(path, error))
 
     def _snapshot(self) -> Snapshot:
         by_name: dict[str, Manifest] = {}

@@ -7,10 +7,10 @@ import hashlib
 import os
 import stat
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from podwire.kube.defaults import static_name, static_pod
-from podwire.kube.errors import ManifestError
+from podwire.kube.errors import ManifestError, printable
 from podwire.kube.manifest import load_manifest
 from podwire.kube.objects import Pod
 from podwire.kube.yamltree import MAX_BYTES
@@ -40,12 +40,12 @@ class Manifest:
     problems: tuple[SourceProblem, ...] = ()
     signature: Signature | None = None
     digest: bytes = b""
-    missing_since: float | None = field(default=None)
+    missing_since: float | None = None
 
     @property
     def shown(self) -> str:
         """The path as it can be printed."""
-        return printable(self.path)
+        return shown_path(self.path)
 
     def refresh(self, status: os.stat_result, node_name: str) -> None:
         """Read the file again if it may have changed. The last good pod stays when it has turned bad."""
@@ -148,14 +148,13 @@ def describe(path: str, error: OSError) -> str:
     """An error of the file system in words."""
     text = os.strerror(error.errno) if error.errno else str(error)
     if error.errno == errno.ENOENT and os.path.islink(path):  # noqa: PTH114
-        return f"the symbolic link leads to {printable(os.readlink(path))}: {text}"  # noqa: PTH115
+        return f"the symbolic link leads to {shown_path(os.readlink(path))}: {text}"  # noqa: PTH115
     return text
 
 
-def printable(path: str) -> str:
+def shown_path(path: str) -> str:
     """A path without bytes that are not UTF-8 and without control characters."""
-    text = os.fsencode(path).decode("utf-8", "backslashreplace")
-    return text if text.isprintable() else text.encode("unicode_escape").decode()
+    return printable(os.fsencode(path).decode("utf-8", "backslashreplace"))
 
 
 def _kind(mode: int) -> str:

@@ -1,14 +1,15 @@
 """The mux: full snapshots of each source in, an ordered stream of changes out.
 
-A pod is known by its UID within its source. The annotations config.source, config.seen and config.mirror do
-not count in comparisons; config.seen keeps the time of first sight.
+A pod is known by its UID within its source; under another name it is another pod. The annotations
+config.source, config.seen and config.mirror do not count in comparisons; config.seen keeps the time of first
+sight.
 Source: k8s.io/kubernetes pkg/kubelet/config/config.go.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -81,7 +82,7 @@ class Mux:
             self._queue.put_nowait((update, first and index == len(updates) - 1))
         return updates
 
-    async def updates(self) -> AsyncIterator[PodUpdate]:
+    async def updates(self) -> AsyncGenerator[PodUpdate, None]:
         """The changes in order. Asking for the next one says that the last one has been handled."""
         while True:
             update, completes = await self._queue.get()
@@ -111,12 +112,15 @@ class Mux:
         changes: dict[Op, list[Pod]] = {op: [] for op in _ORDER}
         for new in pods:
             known = before.get(new.metadata.uid)
+            if known is not None and known.full_name != new.full_name:
+                changes[Op.REMOVE].append(known)
+                known = None
             pod = _annotated(new, source, known, self._now)
             op = Op.ADD if known is None else _change(known, pod)
             if op is not None:
                 changes[op].append(pod)
             after[pod.metadata.uid] = pod if op is not None or known is None else known
-        changes[Op.REMOVE] = [pod for uid, pod in before.items() if uid not in after]
+        changes[Op.REMOVE].extend(pod for uid, pod in before.items() if uid not in after)
         self._pods[source] = after
         return changes
 

@@ -50,4 +50,4 @@ class Snapshot:
     problems: tuple[SourceProblem, ...] = ()
 
 
-Emit = Callable[[Snapshot], None]
+Emit = Callable[[Snapshot], object]

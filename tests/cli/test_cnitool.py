@@ -1,0 +1,152 @@
+"""``podwire cni`` beside cnitool's rules, and the programs that ``podwire install`` writes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from podwire.cli import cnitool
+from podwire.cli.__main__ import main
+from podwire.cli.errors import CommandError
+from tests.cli.helpers import output
+
+NETNS = "/run/netns/cni-test"
+NETWORK = {
+    "cniVersion": "1.0.0",
+    "name": "net",
+    "plugins": [
+        {
+            "type": "bridge",
+            "bridge": "net0",
+            "isGateway": True,
+            "ipam": {"type": "host-local", "subnet": "10.5.0.0/24"},
+        }
+    ],
+}
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def cni(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
+    """``podwire cni`` with the network above in NETCONFPATH and its cache in the test's directory."""
+    text = json.dumps(NETWORK).replace('"subnet"', f'"dataDir": "{tmp_path}/networks", "subnet"')
+    (tmp_path / "10-net.conflist").write_text(text)
+    for variable in ("CNI_PATH", "CNI_ARGS", "CAP_ARGS", "CNI_IFNAME", "PODWIRE_DEBUG"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("NETCONFPATH", str(tmp_path))
+    monkeypatch.setenv("PODWIRE_ROOT", str(tmp_path / "root"))
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        status = main(("cni", *arguments))
+        said = capfd.readouterr()
+        assert "Traceback" not in said.err
+        return status, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def _netns() -> Iterator[None]:
+    subprocess.run(["ip", "netns", "add", "cni-test"], check=True)
+    yield
+    subprocess.run(["ip", "netns", "delete", "cni-test"], check=True)
+
+
+def test_the_container_id_is_cnitools() -> None:
+    digest = hashlib.sha512(b"/run/netns/a").hexdigest()
+    assert cnitool.container_id("/run/netns/a") == f"cnitool-{digest[:20]}"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "3", '"x"'])
+def test_bad_capability_arguments_are_named(text: str) -> None:
+    with pytest.raises(CommandError, match="CAP_ARGS"):
+        cnitool.capability_args(text)
+
+
+def test_what_is_named_in_cni_path_wins(tmp_path: Path) -> None:
+    (tmp_path / "bridge").write_text("#!/bin/sh\n")
+    assert cnitool.plugin_path({}) == (("/opt/cni/bin", "/usr/lib/cni"), False)
+    path, named = cnitool.plugin_path({"CNI_PATH": f"{tmp_path}:/nowhere"})
+    assert "bridge" in cnitool.own_plugins(path, named=named)
+    (tmp_path / "bridge").chmod(0o755)
+    assert "bridge" not in cnitool.own_plugins(path, named=named)
+    assert "bridge" in cnitool.own_plugins(path, named=False)
+    assert "host-local" in cnitool.own_plugins(path, named=named)
+
+
+@pytest.mark.kernel
+@pytest.mark.usefixtures("_netns")
+def test_add_check_del(cni: Command) -> None:
+    status, said, _ = cni("add", "net", NETNS, "-i", "net1")
+    result = json.loads(said)
+    assert (status, result["cniVersion"], result["ips"][0]["address"]) == (0, "1.0.0", "10.5.0.2/24")
+    seen = json.loads(output("ip", "-n", "cni-test", "-j", "address", "show", "net1"))
+    assert [entry["local"] for entry in seen[0]["addr_info"] if entry["family"] == "inet"] == ["10.5.0.2"]
+    assert cni("check", "net", NETNS, "-i", "net1") == (0, "", "")
+    output("ip", "-n", "cni-test", "address", "flush", "dev", "net1")
+    status, said, complaint = cni("check", "net", NETNS, "-i", "net1")
+    assert (status, said) == (1, "")
+    assert "10.5.0.2" in complaint
+    assert cni("del", "net", NETNS, "-i", "net1") == (0, "", "")
+    assert "net1" not in output("ip", "-n", "cni-test", "link")
+    assert cni("del", "net", NETNS, "-i", "net1") == (0, "", "")
+
+
+@pytest.mark.kernel
+@pytest.mark.usefixtures("_netns")
+def test_the_programs_in_cni_path_do_the_same(cni: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CNI_PATH", "/usr/lib/cni")
+    status, said, complaint = cni("add", "net", NETNS)
+    assert (status, complaint) == (0, "")
+    assert json.loads(said)["ips"][0]["address"] == "10.5.0.2/24"
+    assert cni("del", "net", NETNS) == (0, "", "")
+
+
+@pytest.mark.kernel
+def test_failures_are_one_error_in_words_or_in_json(cni: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cni("add", "net", NETNS)[0] == 1
+    status, said, complaint = cni("add", "other", "/proc/self/ns/net")
+    assert (status, said) == (1, "")
+    assert '"other"' in complaint
+    status, said, complaint = cni("add", "other", "/proc/self/ns/net", "-o", "json")
+    assert (status, complaint) == (1, "")
+    assert json.loads(said)["code"] == 7
+    for name, value in (("CNI_ARGS", "nonsense"), ("CAP_ARGS", "nonsense"), ("CNI_IFNAME", "a/b")):
+        monkeypatch.setenv(name, value)
+        status, said, complaint = cni("add", "net", "/proc/self/ns/net")
+        assert (status, said) == (1, "")
+        assert value in complaint, complaint
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("NETCONFPATH", "/nowhere")
+    assert "/nowhere" in cni("add", "net", "/proc/self/ns/net")[2]
+
+
+@pytest.mark.kernel
+def test_a_namespace_that_is_gone_is_no_reason_to_fail_del(cni: Command) -> None:
+    assert cni("del", "net", "/run/netns/never") == (0, "", "")
+    status, _, complaint = cni("add", "net", "never")
+    assert status == 1
+    assert "never: no such network namespace" in complaint
+
+
+def test_install_and_uninstall(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "bin"
+    assert main(["install", "--bin-dir", str(directory)]) == 0
+    assert f"wrote {directory}/bridge" in capfd.readouterr().out
+    asked = subprocess.run(
+        [directory / "host-local"], capture_output=True, text=True, input="{}", env={"CNI_COMMAND": "VERSION"}
+    )
+    assert "1.1.0" in json.loads(asked.stdout)["supportedVersions"]
+    assert main(["install", "--bin-dir", str(directory), "--uninstall"]) == 0
+    assert not list(directory.iterdir())
+    (directory / "bridge").write_text("somebody else's")
+    capfd.readouterr()
+    assert main(["install", "--bin-dir", str(directory)]) == 1
+    assert f"{directory}/bridge: " in capfd.readouterr().err
+    assert os.listdir(directory) == ["bridge"]  # noqa: PTH208
