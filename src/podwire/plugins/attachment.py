@@ -40,6 +40,7 @@ MARK = "podwire"
 """The first word of the alias of everything that is ours."""
 _ALIAS_BYTES = 255
 _CARRIER_SECONDS = 2.0
+_OPERATIONAL = ("up", "unknown")  # netif_oper_up() in linux/netdevice.h
 _DAD_SECONDS = 5.0
 _TICK = 0.0005
 
@@ -137,7 +138,11 @@ def _configure(host: RouteSocket, inside: RouteSocket, index: int, plan: Plan) -
     host.send(*_host_end(plan))
     _forget_neighbours(host, plan)
     if plan.up:
+        _wait_for_carrier(inside, index)
         _wait_for_carrier(host, plan.identity.host_end)
+        # The first port gives a bridge its carrier; with the spanning tree that takes half a minute.
+        if plan.bridge.operstate not in _OPERATIONAL and not plan.bridge.data.get("stp"):
+            _wait_for_carrier(host, plan.bridge.index)
         if plan.dad:
             _wait_for_dad(inside, index)
 
@@ -277,17 +282,20 @@ def _forget_neighbours(host: RouteSocket, plan: Plan) -> None:
                 raise
 
 
-def _wait_for_carrier(host: RouteSocket, name: str) -> None:
-    """Wait until the kernel has seen both ends up: the bridge forwards from then on (well below 1 ms)."""
+def _wait_for_carrier(sock: RouteSocket, target: int | str) -> None:
+    """Wait until the kernel has noticed that a link has a carrier: until then it drops packets (below 1 ms).
+
+    A bridge forwards by a port from the same moment.
+    """
     limit = time.monotonic() + _CARRIER_SECONDS
     while True:
-        link = links.get(host, name)
+        link = links.get(sock, target)
         if link is None:
-            raise KernelError(errno.ENODEV, "look up link", name, "it is gone again")
-        if link.operstate == "up":
+            raise KernelError(errno.ENODEV, "look up link", str(target), "it is gone again")
+        if link.carrier and link.operstate in _OPERATIONAL:
             return
         if time.monotonic() > limit:
-            raise TryLater(f"host end {name} has no carrier after {_CARRIER_SECONDS:.0f} s")
+            raise TryLater(f"link {link.name} has no carrier after {_CARRIER_SECONDS:.0f} s")
         time.sleep(_TICK)
 
 
