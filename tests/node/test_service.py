@@ -297,9 +297,10 @@ async def test_shutdown_removes_all_pods_side_by_side(tmp_path: Path) -> None:
 
 async def test_e16_the_runtime_is_told_the_uid_of_each_pod_of_a_name(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
-        for uid in ("one", "two"):
-            b.give(pod("web", uid=uid))
-            await b.until(lambda uid=uid: b.shown("web").metadata.uid == uid and b.phase("web") == "Running")
+        b.give(pod("web", uid="one"))
+        await b.until(lambda: b.runtime.count("start_container") == 1)
+        b.give(pod("web", uid="two"))
+        await b.until(lambda: b.runtime.count("start_container") == 2)
         configs = b.runtime.sandbox_configs.values()
         assert [config.metadata.uid for config in configs] == ["one", "two"]
         assert [config.labels["io.kubernetes.pod.uid"] for config in configs] == ["one", "two"]
@@ -388,3 +389,17 @@ async def test_runtime_that_goes_away_is_followed_again(tmp_path: Path) -> None:
         b.runtime.exit("main", 9)
         await clock.advance(0)
         assert b.shown("web").status.container_statuses[0].last_state.terminated is not None
+
+
+async def test_adopted_pod_keeps_its_host_port_whatever_the_order_of_the_manifests(tmp_path: Path) -> None:
+    runtime = FakeRuntime(clock := VirtualClock())
+    port = {"containerPort": 80, "hostPort": 8080}
+    old = pod("old", containers=[container("main", ports=[port])])
+    new = pod("new", containers=[container("main", ports=[port])])
+    async with bench(tmp_path, clock=clock, runtime=runtime) as b:
+        b.give(old)
+        await b.running("old")
+    async with bench(tmp_path, clock=clock, runtime=runtime) as b:
+        b.give(new, old)
+        await b.until(lambda: b.shown("new").status.reason == "NodePorts" and b.phase("old") == "Running")
+        assert runtime.count("run_pod_sandbox") == 1
