@@ -74,6 +74,14 @@ def test_the_family_is_not_crossed() -> None:
     assert shown("ipv6") == [] and len(shown()) == 1
 
 
+def test_without_a_family_both_go() -> None:
+    insert("2001:db8::1", "2001:db8::2", 1000, 53)
+    insert("192.0.2.1", "192.0.2.2", 1000, 53)
+    assert len(conntrack.list_flows()) == 2
+    assert conntrack.delete(protocol=17, original_port=53) == 2
+    assert shown("ipv6") == shown() == []
+
+
 def test_where_judges_each_flow() -> None:
     insert("192.0.2.1", "192.0.2.2", 1000, 53, dnat="10.0.0.5,5353")
     insert("192.0.2.1", "192.0.2.2", 1001, 53)
@@ -132,7 +140,7 @@ def test_the_kernel_itself_leaves_out_what_does_not_match(monkeypatch: pytest.Mo
         return entries
 
     monkeypatch.setattr(NetfilterSocket, "dump", count)
-    assert conntrack.delete(protocol=17, original_port=53) == 1
+    assert conntrack.delete(protocol=17, family=4, original_port=53) == 1
     assert dumped == [1]
 
 

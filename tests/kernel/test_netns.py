@@ -15,6 +15,7 @@ from podwire.kernel import links, netns
 from podwire.kernel.errors import KernelError, NetnsError, NetnsMissing, NotANetns
 from podwire.kernel.netlink import RouteSocket
 from podwire.kernel.netns import Netns
+from podwire.kernel.notifications import GoneLinks
 from tests.kernel import helpers
 
 kernel = pytest.mark.kernel
@@ -229,3 +230,25 @@ def test_two_paths_to_one_namespace_are_equal(pod: Netns) -> None:
         assert current.identity != pod.identity
     netns.remove("/run/netns/again")
     assert helpers.link_names("pod") == {"lo"}
+
+
+@kernel
+def test_removal_frees_a_namespace_that_another_mount_namespace_copied(
+    sock: RouteSocket, host: Netns
+) -> None:
+    netns.create("/run/netns/x")
+    with netns.open("/run/netns/x") as pod:
+        sock.send(links.veth("a", "b", index=40, peer_netns=pod))
+    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo in; read end"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as container:
+        assert container.stdin is not None
+        assert container.stdout is not None
+        container.stdout.readline()
+        gone = GoneLinks(host)
+        try:
+            netns.remove("/run/netns/x")
+            assert gone.read() == [40]
+        finally:
+            gone.close()
+            container.stdin.close()
+    assert helpers.link_names() == {"lo"}

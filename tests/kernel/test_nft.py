@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from podwire.kernel import netns, nft
+from podwire.kernel.message import Message
 from podwire.kernel.nft import Nft, NftError, NftUnavailable, Rule
 from podwire.kernel.nftset import INTERFACE, IPV4, IPV6, PORT, PROTOCOL, Element, NamedSet
 
@@ -151,6 +152,32 @@ def test_rules_are_listed_with_their_comments_for_one_table() -> None:
             "table inet other {\n chain c {\n accept\n }\n}\ntable ip podwire {\n chain d {\n accept\n }\n}\n"
         )
         assert ours.rules("podwire") == [Rule("one", "first"), Rule("one", "")]
+
+
+@kernel
+def test_rules_are_read_again_only_after_a_transaction_that_could_change_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dumps: list[str] = []
+    dump = nft.NetfilterSocket.dump
+
+    def count(self: nft.NetfilterSocket, message: Message) -> list[tuple[int, bytes]]:
+        dumps.append(message.subject)
+        return dump(self, message)
+
+    monkeypatch.setattr(nft.NetfilterSocket, "dump", count)
+    with Nft() as ours:
+        ours.run(TABLE)
+        before = ours.rules("podwire")
+        assert ours.rules("podwire") == before and len(dumps) == 1
+        ours.run(NAMES.add(Element(("a",))), keeps_rules=True)
+        assert ours.rules("podwire") == before and len(dumps) == 1
+        # Somebody else's transaction comes between reading and ours.
+        subprocess.run(["nft", "add rule inet podwire one counter comment second"], check=True)
+        ours.run(NAMES.add(Element(("b",))), keeps_rules=True)
+        assert ours.rules("podwire") == [*before, Rule("one", "second")]
+        ours.run("flush chain inet podwire one")
+        assert ours.rules("podwire") == []
 
 
 @kernel

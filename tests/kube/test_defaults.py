@@ -140,8 +140,11 @@ def test_the_pull_policy_follows_the_tag(image: str, policy: str) -> None:
 
 
 def test_with_host_network_the_host_port_is_the_container_port() -> None:
-    result = default_pod(pod(spec("ports: [{containerPort: 80}]", "hostNetwork: true")))
+    ports = "ports: [{containerPort: 80}]"
+    sidecar = f"initContainers: [{{name: i, restartPolicy: Always, {ports.replace('80', '81')}}}]"
+    result = default_pod(pod(spec(ports, f"hostNetwork: true, {sidecar}")))
     assert result.spec.containers[0].ports[0].host_port == 80
+    assert result.spec.init_containers[0].ports[0].host_port == 81
     assert default_pod(pod(spec("ports: [{containerPort: 80}]"))).spec.containers[0].ports[0].host_port == 0
 
 

@@ -74,6 +74,11 @@ def test_documents_without_content_do_not_count() -> None:
     assert pod("---\n# before\n---\n" + WEB + "---\n# behind\n").metadata.name == "web"
 
 
+def test_a_file_of_nothing_but_document_marks_is_refused() -> None:
+    (error,) = errors("---\n" * 200)
+    assert (error.line, error.message) == (101, "more than 100 documents")
+
+
 @pytest.mark.parametrize(
     ("text", "line", "column"),
     [
@@ -250,6 +255,21 @@ spec:
     assert (second.name, second.command, second.args) == ("b", ["sleep", "5"], ["sleep", "5"])
 
 
+def test_of_several_merged_mappings_the_first_counts() -> None:
+    text = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  containers:
+  - &one {name: a, image: one}
+  - &two {name: b, image: two, workingDir: /two}
+  - {name: c, <<: [*one, *two]}
+"""
+    merged = pod(text).spec.containers[2]
+    assert (merged.name, merged.image, merged.working_dir) == ("c", "one", "/two")
+
+
 def test_an_error_in_a_merged_key_is_placed_where_it_is_written() -> None:
     text = WEB + "  - <<: &base\n      comand: [a]\n    name: b\n"
     (error,) = errors(text)
@@ -336,3 +356,9 @@ def test_G09_a_host_port_on_all_addresses_and_on_one_is_a_warning_with_its_line(
     (warning,) = loaded.warnings
     assert (warning.line, warning.field) == (15, "spec.containers[0].ports[1].hostPort")
     assert "the more specific hostIP wins" in warning.message
+
+
+@pytest.mark.parametrize("key", ["a b", "²", "08.", "a]b"])
+def test_a_bad_label_key_is_placed_or_else_its_mapping(key: str) -> None:
+    (error,) = errors(WEB.replace("app: web", f"'{key}': x"))
+    assert error.line == 6

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -133,6 +132,7 @@ def shell(script: str, name: str = "main", **changes: Any) -> ContainerConfig:
 async def started(runtime: EmbeddedRuntime, sandbox_id: str, config: ContainerConfig) -> str:
     container_id = await runtime.create_container(sandbox_id, config)
     await runtime.start_container(container_id)
+    assert (await runtime.container_status(container_id)).state is not ContainerState.CREATED
     return container_id
 
 
@@ -186,8 +186,12 @@ def supervisor_of(sandbox_id: str) -> int:
 
 
 def alive(pid: int) -> bool:
-    """Whether there is such a process, a zombie too."""
-    return Path(f"/proc/{pid}").exists()
+    """Whether there is such a process; a zombie counts, unless it is init's to reap, in its own time."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return fields[:2] != ["Z", "1"]
 
 
 def zombies_under(pid: int) -> list[int]:
@@ -208,7 +212,7 @@ def fds(pid: int | str = "self") -> list[str]:
     found = []
     for link in Path(f"/proc/{pid}/fd").iterdir():
         try:
-            found.append(re.sub(r"\d+", "N", os.readlink(link)))
+            found.append(re.sub(r"\d+", "N", str(link.readlink())))
         except FileNotFoundError:
             continue
     return sorted(found)

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,8 +91,8 @@ async def test_a_program_that_waits_for_term_with_the_signal_blocked_gets_it(
 ) -> None:
     sandbox = await runtime.run_pod_sandbox(places.sandbox())
     script = (
-        "import os, signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); os.write(1, b'up\\n');"
-        "signal.sigwait([signal.SIGTERM]); os._exit(5)"
+        "import os, signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]);"
+        "os.write(1, b'up\\n'); signal.sigwait([signal.SIGTERM]); os._exit(5)"
     )
     container_id = await started(runtime, sandbox, container("/usr/bin/python3", "-c", script))
     await until("it is up", lambda: b"up\n" in places.log())
@@ -259,7 +260,7 @@ async def test_a_script_without_its_interpreter_and_a_file_of_another_format(
     ],
 )
 async def test_what_cannot_be_started_names_what_is_in_the_way(
-    runtime: EmbeddedRuntime, places: Places, changes: dict[str, object], words: str
+    runtime: EmbeddedRuntime, places: Places, changes: dict[str, Any], words: str
 ) -> None:
     sandbox = await runtime.run_pod_sandbox(places.sandbox())
     with pytest.raises(RuntimeFault, match=words):
@@ -304,7 +305,7 @@ async def test_a_shared_pid_namespace(runtime: EmbeddedRuntime, places: Places) 
 async def test_the_hosts_pid_namespace(runtime: EmbeddedRuntime, places: Places) -> None:
     sandbox = await runtime.run_pod_sandbox(places.sandbox(pid=PidMode.NODE))
     container_id = await started(runtime, sandbox, shell("echo $$; exec sleep 60"))
-    await until("it says so", lambda: places.log())
+    await until("it says so", places.log)
     assert int(places.log()) == (await runtime.container_status(container_id)).pid
     await runtime.stop_container(container_id, 5)
     assert (await runtime.container_status(container_id)).exit_code == 143
@@ -328,7 +329,7 @@ async def test_containers_share_ipc_and_shm_but_pods_do_not(runtime: EmbeddedRun
 async def test_remove_container_kills_it_and_keeps_its_log(runtime: EmbeddedRuntime, places: Places) -> None:
     sandbox = await runtime.run_pod_sandbox(places.sandbox())
     container_id = await started(runtime, sandbox, shell("echo up; sleep 60"))
-    await until("it is up", lambda: places.log())
+    await until("it is up", places.log)
     pid = (await runtime.container_status(container_id)).pid
     await runtime.remove_container(container_id)
     await runtime.remove_container(container_id)

@@ -33,7 +33,8 @@ async def everything(session: Session) -> dict[int, bytes]:
 
 async def test_exec_sync_is_in_the_container(runtime: EmbeddedRuntime, places: Places) -> None:
     container_id = await sleeper(runtime, places)
-    script = "echo $A $HOSTNAME; id -u; pwd; hostname; cat /proc/1/comm; grep -c 10.9.0.5 /etc/hosts; echo e >&2; exit 4"
+    script = "echo $A $HOSTNAME; id -u; pwd; hostname; cat /proc/1/comm; grep -c 10.9.0.5 /etc/hosts"
+    script += "; echo e >&2; exit 4"
     result = await runtime.exec_sync(container_id, ("sh", "-c", script), 10)
     assert result.stdout.decode().split("\n")[:-1] == ["1 web", "65534", "/usr", "web", "sleep", "1"]
     assert (result.stderr, result.exit_code) == (b"e\n", 4)

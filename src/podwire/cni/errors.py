@@ -47,10 +47,19 @@ class CNIError(Exception):
 
     def to_json(self, cni_version: str = NEWEST) -> bytes:
         """Return the error as a plugin prints it: indented by four spaces, no newline at the end."""
-        said: dict[str, object] = {"cniVersion": cni_version or NEWEST, "code": self.code, "msg": self.msg}
+        said: dict[str, object] = {
+            "cniVersion": cni_version or NEWEST,
+            "code": self.code,
+            "msg": _printable(self.msg),
+        }
         if self.details:
-            said["details"] = self.details
+            said["details"] = _printable(self.details)
         return indented(msgspec.json.encode(said))
+
+
+def _printable(text: str) -> str:
+    # Variables and paths may hold bytes that are no UTF-8; Python has them as lone surrogates.
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _empty(cls: type[CNIError]) -> CNIError:

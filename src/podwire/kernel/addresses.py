@@ -79,7 +79,8 @@ def add(
 ) -> Message:
     """Give ``address`` to link ``index``; with ``replace`` it may be there already.
 
-    ``nodad`` leaves out IPv6 duplicate address detection. ``scope`` None means host for loopback addresses
+    ``nodad`` leaves out IPv6 duplicate address detection; even so the kernel adds the address's local route
+    from a work queue, some time after the answer. ``scope`` None means host for loopback addresses
     and global for others; ``prefix_route`` False makes no route to the prefix.
     """
     if scope is None:

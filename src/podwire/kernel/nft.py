@@ -36,6 +36,7 @@ _SUBSYSTEM = 10
 _GET_TABLE = (_SUBSYSTEM << 8) | 1
 _GET_RULE = (_SUBSYSTEM << 8) | 7
 _GET_ELEMENT = (_SUBSYSTEM << 8) | 13
+_GET_GENERATION = (_SUBSYSTEM << 8) | 16
 _HEADER = 4
 _FAMILIES = {"ip": 2, "inet": 1, "ip6": 10, "arp": 3, "bridge": 7, "netdev": 5}
 _TABLE = Table("nftables table", name=(1, STRING))
@@ -47,6 +48,7 @@ _ELEMENT = Table("nftables element", key=(1, _VALUE), data=(2, _VALUE), userdata
 _LIST_ELEMENT = 1
 _ELEMENT_KEY = 1
 _ATTRIBUTE = struct.Struct("=HH")
+_GENERATION = Table("nftables generation", number=(1, BINARY))
 _USERDATA_COMMENT = 0
 
 
@@ -85,6 +87,8 @@ class Nft:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._closed = False
+        self._known: dict[tuple[str, str], list[Rule]] = {}
+        self._known_at = -1
         self._socket = NetfilterSocket.open()
         self._library: ctypes.CDLL | None = None
         self._unavailable: NftUnavailable | None = None
@@ -103,9 +107,12 @@ class Nft:
         """Open nftables in ``netns``, or in the calling thread's namespace."""
         return cls() if netns is None else netns.run(cls)
 
-    def run(self, commands: str) -> None:
-        """Run ``commands`` (nft text) as one transaction: all or nothing. Raises :class:`NftError`."""
-        self._run(commands, 0)
+    def run(self, commands: str, *, keeps_rules: bool = False) -> None:
+        """Run ``commands`` (nft text) as one transaction: all or nothing. Raises :class:`NftError`.
+
+        ``keeps_rules`` promises that they change elements only, so that :meth:`rules` need not read again.
+        """
+        self._run(commands, 0, keeps_rules=keeps_rules)
 
     def check(self, commands: str) -> None:
         """Let the kernel judge the transaction without doing it. Raises :class:`NftError` as run() would."""
@@ -160,20 +167,29 @@ class Nft:
     def rules(self, table: str, family: str = "inet") -> list[Rule]:
         """List the rules of ``table`` with their comments; a table that does not exist has none.
 
-        Costs as much as the table has rules, however many elements it holds.
+        Reads the kernel's only if there was any transaction, whoever's, since they were read last; then it
+        costs as much as the table has rules, however many elements it holds.
         """
         body = _header(family) + _RULE.encode({"table": table})
         message = Message(_GET_RULE, 0, body, "list the rules of", f"{family} {table}")
         with self._lock:
             self._opened(message.operation)
-            entries = self._socket.dump(message)
-        rules = []
-        for _, entry in entries:
-            values = _RULE.decode(entry, _HEADER)
-            # A kernel that does not filter lists every table.
-            if values.get("table") == table:
-                rules.append(Rule(values.get("chain", ""), _comment(values.get("userdata", b""))))
-        return rules
+            generation = self._generation()
+            if generation != self._known_at:
+                self._known.clear()
+                self._known_at = generation
+            rules = self._known.get((family, table))
+            if rules is None:
+                entries = self._socket.dump(message)
+                rules = []
+                for _, entry in entries:
+                    values = _RULE.decode(entry, _HEADER)
+                    # A kernel that does not filter lists every table.
+                    if values.get("table") == table:
+                        rules.append(Rule(values.get("chain", ""), _comment(values.get("userdata", b""))))
+                if self._generation() == generation:
+                    self._known[family, table] = rules
+        return list(rules)
 
     def has_table(self, table: str, family: str = "inet") -> bool:
         """Tell whether ``table`` exists."""
@@ -206,11 +222,17 @@ class Nft:
     ) -> None:
         self.close()
 
+    def _generation(self) -> int:
+        """The kernel's count of transactions in this namespace; each adds one."""
+        message = Message(_GET_GENERATION, 0, bytes(_HEADER), "read the generation of", "nftables")
+        _, answer = self._socket.request(message)
+        return int.from_bytes(_GENERATION.decode(answer, _HEADER).get("number", b""), "big")
+
     def _opened(self, operation: str) -> None:
         if self._closed:
             raise NftError(errno.EBADF, operation, "nftables", "it was closed")
 
-    def _run(self, commands: str, flags: int, *, dry_run: bool = False) -> str:
+    def _run(self, commands: str, flags: int, *, dry_run: bool = False, keeps_rules: bool = False) -> str:
         if "\0" in commands:
             raise NftError(errno.EINVAL, "run", "nftables commands", "they hold a NUL")
         with self._lock:
@@ -225,6 +247,9 @@ class Nft:
             number = ctypes.get_errno()
             output: bytes = library.nft_ctx_get_output_buffer(self._context)
             message: bytes = library.nft_ctx_get_error_buffer(self._context)
+            if keeps_rules and not failed and self._generation() == (self._known_at + 1) & 0xFFFFFFFF:
+                # Nobody else's transaction came between.
+                self._known_at += 1
         if failed:
             # EAGAIN is left over from the library's reading of an empty socket: the kernel refused nothing.
             refused = number not in {0, errno.EAGAIN}

@@ -288,13 +288,13 @@ def _unknown(name: str, fields: dict[str, _Field]) -> str:
     return f'unknown field: did you mean "{near}"?' if near else "unknown field"
 
 
-def _steps(path: str) -> list[str | int]:
-    steps: list[str | int] = []
+def _steps(path: str) -> list[str]:
+    steps = []
     rest = path
     while rest:
         if rest.startswith("["):
             inside, _, rest = rest[1:].partition("]")
-            steps.append(int(inside) if inside.isdigit() else inside)
+            steps.append(inside)
         else:
             rest = rest.removeprefix(".")
             end = min((at for at in (rest.find("."), rest.find("[")) if at >= 0), default=len(rest))
@@ -303,14 +303,15 @@ def _steps(path: str) -> list[str | int]:
     return steps
 
 
-def _child(node: Node | None, step: str | int) -> Node | None:
+def _child(node: Node | None, step: str) -> Node | None:
     if isinstance(node, Sequence):
         items = node.items or []
-        return items[step] if isinstance(step, int) and step < len(items) else None
+        known = step.isascii() and step.isdecimal() and len(step) < 9 and int(step) < len(items)
+        return items[int(step)] if known else None
     if isinstance(node, Mapping):
         merged = None
         for key, below in node.entries or ():
-            if isinstance(key, Scalar) and key.text == str(step):
+            if isinstance(key, Scalar) and key.text == step:
                 return below
             if isinstance(key, Scalar) and key.plain and key.text == "<<":
                 sources = (below.items or ()) if isinstance(below, Sequence) else (below,)

@@ -18,6 +18,7 @@ from yaml._yaml import CParser
 MAX_BYTES = 10 << 20
 MAX_NODES = 100_000
 MAX_DEPTH = 64
+MAX_DOCUMENTS = 100
 
 _TAGS = "tag:yaml.org,2002:"
 _BOOLEANS = {
@@ -126,18 +127,22 @@ class _Builder:
 
     def documents(self) -> list[Node]:
         found: list[Node] = []
+        count = 0
         while True:
             event = self._parser.get_event()
             if isinstance(event, yaml.StreamEndEvent):
                 return found
             if isinstance(event, yaml.DocumentStartEvent):
+                count += 1
+                if count > MAX_DOCUMENTS:
+                    raise TreeError(f"more than {MAX_DOCUMENTS} documents", *_place(event))
                 self._anchors = {}
                 node = self._node(self._parser.get_event(), 1)
                 if not (isinstance(node, Scalar) and scalar_value(node) is None):
                     found.append(node)
 
     def _node(self, event: Any, level: int) -> Node:
-        line, column = event.start_mark.line + 1, event.start_mark.column + 1
+        line, column = _place(event)
         if level > MAX_DEPTH:
             raise TreeError(f"nested more than {MAX_DEPTH} levels deep", line, column)
         if isinstance(event, yaml.AliasEvent):
@@ -187,6 +192,10 @@ class _Builder:
         if node is None:
             raise TreeError(f"alias *{name} stands inside its own anchor", line, column)
         return node
+
+
+def _place(event: Any) -> tuple[int, int]:
+    return event.start_mark.line + 1, event.start_mark.column + 1
 
 
 def _count(parent: Node, child: Node, level: int) -> None:

@@ -46,30 +46,7 @@ def commands(  # noqa: PLR0917
 
     It replaces what the attachment has already, and what somebody else left behind for these addresses.
     """
-    owner = Owner(network, container_id, ifname)
-    plain = _plain(addresses)
-    if not plain:
-        return ""
-    chains = {version: _chain(version, subnets) for version in sorted({each.version for each in plain})}
-    text = ruleset.prepare(kernel.nft, *chains.values())
-    removal, stale = _removal(kernel, owner)
-    text += removal
-    taken = [
-        each
-        for each in plain
-        if each not in stale and kernel.nft.get(MASQUERADE[each.version], (each,)) is not None
-    ]
-    text += "".join(MASQUERADE[each.version].delete((each,)) for each in taken)
-    text += MASQUERADE_INDEX.create(
-        *(
-            Element((owner.key, number), (ruleset.mapped(each), len(plain)), owner.comment)
-            for number, each in enumerate(plain)
-        )
-    )
-    for version, chain in chains.items():
-        elements = [Element((each,), chain.name, owner.comment) for each in plain if each.version == version]
-        text += MASQUERADE[version].create(*elements)
-    return text
+    return "".join(_commands(kernel, Owner(network, container_id, ifname), addresses, subnets))
 
 
 def add(  # noqa: PLR0917
@@ -85,11 +62,11 @@ def add(  # noqa: PLR0917
     ``subnets`` are the network's own, usually each address's network; multicast is spared as well. One
     transaction. Raises KernelError.
     """
+    owner = Owner(network, container_id, ifname)
     for attempt in range(_TRIES):
-        text = commands(kernel, network, container_id, ifname, addresses, subnets)
+        commands = _commands(kernel, owner, addresses, subnets)
         try:
-            if text:
-                kernel.nft.run(text)
+            ruleset.run(kernel.nft, *commands)
         except NftError:
             # What was read has changed since; the next reading sees it.
             if attempt == _TRIES - 1:
@@ -137,8 +114,7 @@ def remove(kernel: Kernel, container_id: str, ifname: str, network: str = "") ->
     for attempt in range(_TRIES):
         text, _ = _removal(kernel, owner)
         try:
-            if text:
-                kernel.nft.run(text)
+            ruleset.run(kernel.nft, "", text)
         except NftError as error:
             if attempt == _TRIES - 1 or error.errno not in {errno.ENOENT, errno.EINVAL}:
                 raise
@@ -163,10 +139,37 @@ def collect(kernel: Kernel, network: str, valid: Iterable[tuple[str, str]]) -> i
         ]
         text += where.delete(*doomed)
         count += len(doomed) if where is not MASQUERADE_INDEX else 0
-    if text:
-        kernel.nft.run(text)
+    ruleset.run(kernel.nft, "", text)
     ruleset.sweep(kernel.nft)
     return count
+
+
+def _commands(
+    kernel: Kernel, owner: Owner, addresses: Sequence[Address], subnets: Sequence[Network]
+) -> tuple[str, str]:
+    """The commands that make chains, and those on elements."""
+    plain = _plain(addresses)
+    if not plain:
+        return "", ""
+    chains = {version: _chain(version, subnets) for version in sorted({each.version for each in plain})}
+    preparation = ruleset.prepare(kernel.nft, *chains.values())
+    text, stale = _removal(kernel, owner)
+    taken = [
+        each
+        for each in plain
+        if each not in stale and kernel.nft.get(MASQUERADE[each.version], (each,)) is not None
+    ]
+    text += "".join(MASQUERADE[each.version].delete((each,)) for each in taken)
+    text += MASQUERADE_INDEX.create(
+        *(
+            Element((owner.key, number), (ruleset.mapped(each), len(plain)), owner.comment)
+            for number, each in enumerate(plain)
+        )
+    )
+    for version, chain in chains.items():
+        elements = [Element((each,), chain.name, owner.comment) for each in plain if each.version == version]
+        text += MASQUERADE[version].create(*elements)
+    return preparation, text
 
 
 def _removal(kernel: Kernel, owner: Owner) -> tuple[str, set[IPv4Address | IPv6Address]]:

@@ -6,6 +6,9 @@ Options: ``snat`` (true), ``masqAll``, ``markMasqBit`` (13), ``externalSetMarkCh
 address of the host as source, so that the answers come back through it; with masqAll all connections do.
 The mark bit tells these from prerouting to postrouting. ``externalSetMarkChain`` names a chain of iptables
 that sets a mark for somebody else's masquerade; ours needs none, so it is accepted and not called.
+
+A pod reaches itself by its host port; where the host has br_netfilter on, its bridge port must be in hairpin
+mode for that (option hairpinMode of bridge), because the translated frame leaves by the port it came from.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import hashlib
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -36,6 +40,7 @@ from podwire.plugins.ruleset import LOCALNET, PORTMAP_INDEX, TARGET_ANY, TARGET_
 
 if TYPE_CHECKING:
     from podwire.kernel.conntrack import Flow
+    from podwire.kernel.netns import Netns
 
 HOST_PORT_WRONG = 102
 _UDP = 17
@@ -92,7 +97,7 @@ def add(request: Request[Anything], kernel: Kernel) -> Result:
         _make(request, kernel, owner, ports, chains, device=device)
         try:
             if device:
-                sysctl.write(f"net/ipv4/conf/{device}/route_localnet", "1", kernel.netns)
+                _open_localnet(kernel, device)
             _forget_flows(kernel, ports)
         except KernelError:
             _release(kernel, owner, request.deadline)
@@ -119,7 +124,7 @@ def check(request: Request[Anything], kernel: Kernel) -> None:
         if kernel.nft.get(PORTMAP_INDEX, (owner.key, 0)) is None:
             faults.append(f"the host ports are not in {PORTMAP_INDEX.name}")
         device = _localnet(kernel, options, ports)
-        if device and sysctl.read(f"net/ipv4/conf/{device}/route_localnet", kernel.netns).strip() != "1":
+        if device and sysctl.read(f"net/ipv4/conf/{device}/route_localnet", _away(kernel)).strip() != "1":
             faults.append(f"route_localnet of {device} is off")
     if faults:
         raise CNIError(f"portmap: {'; '.join(faults)}", code=HOST_PORT_WRONG)
@@ -145,7 +150,7 @@ def gc(request: Request[Anything], kernel: Kernel) -> None:
         with ruleset.exclusive(request.deadline):
             held, text = elements.scan(kernel, doomed)
             if text:
-                kernel.nft.run(text + elements.unmark(kernel, held))
+                ruleset.run(kernel.nft, "", text + elements.unmark(kernel, held))
         _forget_answers(kernel, held)
         ruleset.sweep(kernel.nft)
 
@@ -218,6 +223,19 @@ def _localnet(kernel: Kernel, options: Settings, ports: Iterable[HostPort]) -> s
     return link.name if link else ""
 
 
+def _away(kernel: Kernel) -> Netns | None:
+    """The host's namespace, or None if the calling thread is in it: to enter it costs a thread."""
+    here = Path("/proc/thread-self/ns/net").stat()
+    return None if (here.st_dev, here.st_ino) == kernel.netns.identity else kernel.netns
+
+
+def _open_localnet(kernel: Kernel, device: str) -> None:
+    key = f"net/ipv4/conf/{device}/route_localnet"
+    # Writing takes the lock of the whole network configuration, even if nothing changes.
+    if sysctl.read(key, _away(kernel)).strip() != "1":
+        sysctl.write(key, "1", _away(kernel))
+
+
 def _make(
     request: Request[Anything],
     kernel: Kernel,
@@ -227,23 +245,32 @@ def _make(
     *,
     device: str,
 ) -> None:
+    cluttered = False
+    alone = any(each.address is not None for each in ports)
     for attempt in range(_TRIES):
         held = elements.held_by(kernel, owner)
-        partly = any(each.address is not None for each in ports) or any(each.address for each in held)
-        lock: AbstractContextManager[None] = ruleset.exclusive(request.deadline) if partly else nullcontext()
+        # Only one at a time makes rules: two would make the one of the mark bit twice.
+        alone = (
+            alone or any(each.address for each in held) or bool(ruleset.prepare(kernel.nft, *chains.values()))
+        )
+        lock: AbstractContextManager[None] = ruleset.exclusive(request.deadline) if alone else nullcontext()
         with lock:
-            text = ruleset.prepare(kernel.nft, *chains.values())
-            text += elements.removal(kernel, owner, held) + elements.creation(owner, ports, chains)
+            preparation = ruleset.prepare(kernel.nft, *chains.values()) if alone else ""
+            old = elements.leftovers(kernel, owner) if cluttered else elements.removal(kernel, owner, held)
+            text = old + elements.creation(owner, ports, chains)
             if device:
                 text += LOCALNET.add(Element((device,)))
             try:
-                kernel.nft.run(text)
+                ruleset.run(kernel.nft, preparation, text)
             except NftError as error:
-                taken = elements.taken(kernel, owner, ports) if error.errno == errno.EEXIST else None
+                exists = error.errno == errno.EEXIST
+                taken = elements.taken(kernel, owner, ports) if exists else None
                 if taken is not None:
                     raise taken from error
                 if attempt < _TRIES - 1:
-                    # What was read has changed since: the next reading sees it.
+                    # What was read has changed since, or stands in the way though nobody has it.
+                    cluttered = exists
+                    alone = alone or exists
                     continue
                 if error.errno == errno.EINVAL:
                     _blame_conditions(request, error)
@@ -269,7 +296,7 @@ def _release(kernel: Kernel, owner: Owner, deadline: float) -> None:
         lock: AbstractContextManager[None] = ruleset.exclusive(deadline) if partly else nullcontext()
         with lock:
             try:
-                kernel.nft.run(elements.removal(kernel, owner, held))
+                ruleset.run(kernel.nft, "", elements.removal(kernel, owner, held))
             except NftError as error:
                 # Somebody flushed the table meanwhile.
                 if attempt == _TRIES - 1 or error.errno not in {errno.ENOENT, errno.EINVAL}:
@@ -300,7 +327,7 @@ def _forget_flows(kernel: Kernel, ports: Iterable[HostPort]) -> None:
                 original_destination=each.address,
                 original_port=each.port,
                 where=here,
-                netns=kernel.netns,
+                netns=_away(kernel),
             )
 
 
@@ -314,5 +341,5 @@ def _forget_answers(kernel: Kernel, held: Iterable[Held]) -> None:
                 return flow.destination_port == port and flow.destination != flow.reply_source
 
             conntrack.delete(
-                protocol=_UDP, reply_source=address, reply_port=port, where=through, netns=kernel.netns
+                protocol=_UDP, reply_source=address, reply_port=port, where=through, netns=_away(kernel)
             )

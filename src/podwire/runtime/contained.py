@@ -86,7 +86,11 @@ class Contained:
         namespaces: Namespaces,
         changed: Callable[[Contained], None],
     ) -> None:
-        """``directory`` holds its record; ``changed`` is called when it runs and when it has ended."""
+        """Nothing runs yet.
+
+        ``directory`` holds its record; ``changed`` is called when it runs and when it has ended, before
+        anybody is answered.
+        """
         self.id = os.path.basename(directory)  # noqa: PTH119
         self.state: State = {
             "state": 0, "pid": 0, "start_time": 0, "started_at": 0, "finished_at": 0,
@@ -220,8 +224,8 @@ class Contained:
         if not self._said and self.state["state"] == 0:
             self.state.update(state=RUNNING, started_at=time.time_ns())
             self._save()
-            self._tell(self._started, {"ok": self.state})
             self._changed(self)
+            self._tell(self._started, {"ok": {}})
 
     def ended(self, status: int) -> None:
         """Its first process was reaped with that wait status: end the rest, and record it."""
@@ -285,16 +289,15 @@ class Contained:
             message=message,
         )
         self._save()
-        failure = {"error": {"code": "FailedPrecondition", "message": message}, "state": self.state}
-        self._tell(self._started, failure)
-        self._tell(self._stopped, {"ok": self.state})
         self._changed(self)
+        self._tell(self._started, {"error": {"code": "FailedPrecondition", "message": message}})
+        self._tell(self._stopped, {"ok": {}})
 
     def stop(self, timeout: float, answer: Answer | None = None) -> None:
         """TERM, and KILL after ``timeout`` seconds; ``answer`` is called when it has ended."""
         if not self.alive:
             if answer is not None:
-                answer({"ok": self.state})
+                answer({"ok": {}})
             return
         if answer is not None:
             self._stopped.append(answer)

@@ -281,7 +281,6 @@ class EmbeddedRuntime:
         await self.open()
         sandbox, container = self._container(container_id)
         answer = await sandbox.shim().call("start", START_SECONDS, container=container_id)
-        sandbox.apply(container_id, answer.get("ok") or answer.get("state"))
         if "error" in answer:
             raise fault(_subject(container.record.config), answer)
 
@@ -293,7 +292,7 @@ class EmbeddedRuntime:
             await self._end(*found, timeout)
 
     async def _end(self, sandbox: Sandbox, container: Container, timeout: float) -> None:
-        if container.state.state is not ContainerState.RUNNING or not sandbox.ready:
+        if container.state.state is ContainerState.EXITED or not sandbox.ready:
             return
         try:
             answer = await sandbox.shim().call(
@@ -306,7 +305,6 @@ class EmbeddedRuntime:
             raise
         if "error" in answer:
             raise fault(_subject(container.record.config), answer)
-        sandbox.apply(container.record.id, answer["ok"])
 
     async def remove_container(self, container_id: str) -> None:
         """See RuntimeService."""

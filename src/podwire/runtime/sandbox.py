@@ -106,6 +106,8 @@ class Sandbox:
         self._process: shim.Process | None = None
         self._ending = False
         self._watch: asyncio.Task[None] | None = None
+        self._loose = False
+        """Whether there may be processes of it that no supervisor answers for."""
 
     @property
     def ready(self) -> bool:
@@ -141,7 +143,7 @@ class Sandbox:
 
     async def create(self) -> None:
         """Make it, all or nothing. Raises RuntimeFault with the cause; what was made is unmade before."""
-        tools, made = self._tools, False
+        tools, made, step = self._tools, False, "its record"
         async with self.lock:
             try:
                 async with asyncio.timeout(CREATE_SECONDS):
@@ -150,10 +152,13 @@ class Sandbox:
                     path = str(tools.places.netns(self.record.id)) if pod_network else ""
                     await self._save(netns=path, network=configuration, attached=bool(configuration))
                     if pod_network:
+                        step = "its network namespace"
                         await tools.run(netns.create, path)
+                        step = "its network (CNI ADD)"
                         # Cancelled, it returns when the ADD has really ended: DEL must not overtake it.
                         ips = await tools.network.attach(self.record)
                         self.record = replace(self.record, ips=ips)
+                    step = "its supervisor"
                     await tools.run(self._write_files)
                     await self._spawn()
                     await self._save(phase=Phase.READY)
@@ -165,7 +170,7 @@ class Sandbox:
                 raise RuntimeFault(
                     Code.DEADLINE_EXCEEDED,
                     self.record.subject,
-                    f"the sandbox was not made in {CREATE_SECONDS:g} s",
+                    f"the sandbox was not made in {CREATE_SECONDS:g} s: waited for {step}",
                 ) from error
             except (OSError, KernelError, CNIError) as error:
                 raise RuntimeFault(Code.INTERNAL, self.record.subject, str(error)) from error
@@ -203,6 +208,7 @@ class Sandbox:
 
     async def _spawn(self) -> None:
         tools, record, config = self._tools, self.record, self.record.config
+        self._loose = True
         run_dir = tools.places.run(record.id)
         await tools.run(lambda: run_dir.mkdir(mode=0o700, parents=True, exist_ok=True))
         spec = Spec(
@@ -247,20 +253,16 @@ class Sandbox:
             raise
         if self._process is not None:
             self._process.close()
-        self._shim, self._process = connection, process
+        self._shim, self._process, self._loose = connection, process, False
         for container_id, state in hello["containers"].items():
-            self.apply(container_id, state)
+            self._apply(container_id, state)
 
-    def apply(self, container_id: str, state: wire.Frame | None) -> None:
+    def _apply(self, container_id: str, state: wire.Frame) -> None:
         """Take in what a supervisor says of a container, and publish what is new."""
         container = self.containers.get(container_id)
-        if container is None or state is None:
+        if container is None:
             return
-        before, now = container.state, msgspec.convert(state, RunState)
-        if now.state < before.state:
-            # The answer to a start is taken up after the event of the end that came right behind it.
-            return
-        container.state = now
+        before, container.state = container.state, msgspec.convert(state, RunState)
         self._publish_change(container, before.state)
 
     def _publish_change(self, container: Container, before: ContainerState) -> None:
@@ -279,7 +281,7 @@ class Sandbox:
 
     def _on_event(self, frame: wire.Frame) -> None:
         if frame["event"] == "container":
-            self.apply(frame["container"], frame["state"])
+            self._apply(frame["container"], frame["state"])
 
     def _on_lost(self) -> None:
         if not self._ending and self._shim is not None and self.record.phase is Phase.READY:
@@ -372,23 +374,24 @@ class Sandbox:
         return RuntimeFault(code, self.record.subject, f"its network could not be taken down: {message}")
 
     async def _end_supervisor(self) -> None:
-        """Shut it down, or kill it; found dead, what it left is ended."""
+        """Shut it down, or kill it and what it leaves."""
         if self._shim is None and not await self.adopt():
-            await self._tools.run(kill_leftovers, {self.record.id})
+            if self._loose:
+                await self._tools.run(kill_leftovers, {self.record.id})
+                self._loose = False
             await self.settle()
             return
         assert self._shim is not None
         assert self._process is not None
         try:
-            answer = await self._shim.call("shutdown", CALL_SECONDS)
-            for container_id, state in answer.get("ok", {}).items():
-                self.apply(container_id, state)
+            await self._shim.call("shutdown", CALL_SECONDS)
         except RuntimeFault:
-            self._process.kill()
-        if not await self._process.ended(END_SECONDS):
+            self._loose = True
+        if self._loose or not await self._process.ended(END_SECONDS):
             self._process.kill()
             await self._process.ended(END_SECONDS)
-        await self._tools.run(kill_leftovers, {self.record.id})
+            await self._tools.run(kill_leftovers, {self.record.id})
+            self._loose = False
         await self.settle()
         self.let_go()
         self._shim = self._process = None
@@ -437,13 +440,19 @@ def kill_leftovers(sandbox_ids: set[str]) -> None:
     ]
     for _ in range(50):
         found = False
-        for entry in os.scandir("/proc"):
-            if not entry.name.isdigit():
+        known: dict[str, bool] = {}
+        for name in os.listdir("/proc"):  # noqa: PTH208 - thousands of them
+            if not name.isdigit():
                 continue
             try:
-                mounts = Path(entry.path, "mountinfo").read_bytes()
-                if any(mark in mounts for mark in marks):
-                    os.kill(int(entry.name), signal.SIGKILL)
+                namespace = os.readlink(f"/proc/{name}/ns/mnt")  # noqa: PTH115
+                if namespace not in known:
+                    mounts = Path("/proc", name, "mountinfo").read_bytes()
+                    if not mounts:
+                        continue
+                    known[namespace] = any(mark in mounts for mark in marks)
+                if known[namespace]:
+                    os.kill(int(name), signal.SIGKILL)
                     found = True
             except OSError:  # it has ended, or is of another world and out of reach
                 continue

@@ -1,8 +1,8 @@
 """The process that holds one sandbox: its namespaces, its containers, and a socket on which it is asked.
 
 It lives on its own, so the node may end and come back. Protocol: frames (:mod:`podwire.runtime.wire`),
-requests ``{"id", "op", ...}``, answers ``{"id", "ok" | "error"}`` and events ``{"event", ...}``. Forked from
-the spawner.
+requests ``{"id", "op", ...}``, answers ``{"id", "ok" | "error"}`` and events ``{"event", ...}``. What a
+request changes is told as an event before it is answered. Forked from the spawner.
 """
 
 from __future__ import annotations
@@ -279,10 +279,10 @@ class Supervisor:
             )
         except launch.StartFailure as failure:
             container.finish(failure.exit_code, failure.reason, failure.message)
-            answer({**_error("FailedPrecondition", failure.message), "state": container.state})
+            answer(_error("FailedPrecondition", failure.message))
         except OSError as error:
             container.finish(128, launch.START_ERROR, str(error))
-            answer({**_error("Internal", str(error)), "state": container.state})
+            answer(_error("Internal", str(error)))
         else:
             self._children[pid] = container.ended
 
@@ -296,7 +296,7 @@ class Supervisor:
     def _stop(self, _client: Client, frame: wire.Frame, answer: Answer) -> None:
         container = self._containers.get(frame["container"])
         if container is None:
-            answer({"ok": None})
+            answer({"ok": {}})
         else:
             container.stop(float(frame["grace"]), answer)
 
@@ -350,7 +350,7 @@ class Supervisor:
             os.kill(self._pause, signal.SIGKILL)
             os.waitpid(self._pause, 0)
         for answer in self._leaving or ():
-            answer({"ok": {container.id: container.state for container in self._containers.values()}})
+            answer({"ok": {}})
         self.loop.stop()
 
     def _reap(self) -> None:

@@ -7,7 +7,7 @@ import hashlib
 import os
 import stat
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from podwire.kube.defaults import static_name, static_pod
 from podwire.kube.errors import ManifestError, printable
@@ -40,7 +40,7 @@ class Manifest:
     problems: tuple[SourceProblem, ...] = ()
     signature: Signature | None = None
     digest: bytes = b""
-    missing_since: float | None = field(default=None)
+    missing_since: float | None = None
 
     @property
     def shown(self) -> str:
