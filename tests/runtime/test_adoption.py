@@ -24,7 +24,6 @@ NODE = """
 import asyncio, sys
 from pathlib import Path
 from tests.runtime import helpers
-from podwire.runtime.api import PidMode
 async def main():
     places = helpers.Places(Path(sys.argv[1]), helpers.FakeCni())
     runtime = places.runtime()
@@ -37,7 +36,7 @@ async def main():
     if sys.argv[2] == "storm":
         print("ready", flush=True)
         await asyncio.gather(*(runtime.run_pod_sandbox(places.own_network(f"pod-{n}")) for n in range(40)))
-    sandbox = await runtime.run_pod_sandbox(places.own_network(pid=PidMode.POD))
+    sandbox = await runtime.run_pod_sandbox(places.own_network())
     script = "echo up; while ! test -e " + sys.argv[1] + "/go; do sleep 0.02; done; echo went; exit 4"
     await helpers.started(runtime, sandbox, helpers.shell(script, "goes"))
     await helpers.started(runtime, sandbox, helpers.shell("sleep 60", "stays"))
