@@ -158,7 +158,7 @@ async def test_node_restart_keeps_programs_and_addresses(tmp_path: Path) -> None
         await m.ready(1)
         assert m.address("web") == address
         assert await fetch(f"http://{address}:8080/") == "hello-web\n"
-        await m.until(lambda: m.node.mux.seen_all())
+        await m.until(m.node.mux.seen_all)
         end = time.monotonic() + 10
         while len(await m.runtime.list_pod_sandbox()) != 1:
             assert time.monotonic() < end, "the orphan is still there"

@@ -211,7 +211,7 @@ async def test_shutdown_tells_what_is_left_and_ends_the_node(tmp_path: Path) -> 
         assert await b.runtime.list_pod_sandbox() == []
 
 
-async def test_problems_of_sources_are_listed_and_become_events(tmp_path: Path) -> None:
+async def test_h05_problems_of_sources_are_listed_and_become_events(tmp_path: Path) -> None:
     from podwire.sources.problems import Reason, SourceProblem
     from podwire.sources.updates import Snapshot
 

@@ -293,3 +293,98 @@ async def test_shutdown_removes_all_pods_side_by_side(tmp_path: Path) -> None:
         await b.until(ending.done)
         assert seen[0] == 3 and seen[-1] == 0
         assert await b.runtime.list_pod_sandbox() == []
+
+
+async def test_e16_the_runtime_is_told_the_uid_of_each_pod_of_a_name(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b:
+        for uid in ("one", "two"):
+            b.give(pod("web", uid=uid))
+            await b.until(lambda uid=uid: b.shown("web").metadata.uid == uid and b.phase("web") == "Running")
+        configs = b.runtime.sandbox_configs.values()
+        assert [config.metadata.uid for config in configs] == ["one", "two"]
+        assert [config.labels["io.kubernetes.pod.uid"] for config in configs] == ["one", "two"]
+
+
+async def test_e17_pod_replaced_while_the_node_was_down_starts_after_the_old_one_is_gone(
+    tmp_path: Path,
+) -> None:
+    runtime = FakeRuntime(clock := VirtualClock())
+    runtime.programs["main"] = Program(on_term=3)
+    async with bench(tmp_path, clock=clock, runtime=runtime) as b:
+        b.give(pod("web", uid="one"))
+        await b.running("web")
+    async with bench(tmp_path, clock=clock, runtime=runtime) as b:
+        b.give(pod("web", uid="two"))
+        await clock.advance(2.9)
+        assert b.shown("web").metadata.uid == "two"
+        assert b.phase("web") == "Pending"
+        assert runtime.count("run_pod_sandbox") == 1
+        await clock.advance(0.2)
+        await b.running("web")
+        assert [s.metadata.uid for s in await runtime.list_pod_sandbox()] == ["two"]
+
+
+async def test_e18_pod_removed_while_it_waits_for_another_ends_at_once(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    async with bench(tmp_path, clock=clock) as b:
+        b.runtime.programs["main"] = Program(on_term=20)
+        b.give(pod("web", uid="one"))
+        await b.running("web")
+        b.give(pod("web", uid="two"))
+        await clock.settle()
+        b.give()
+        await b.until(lambda: [p.metadata.uid for p in b.node.pods()] == ["one"])
+        assert b.runtime.count("run_pod_sandbox") == 1
+        await clock.advance(20)
+        await b.until(lambda: not b.node.pods())
+
+
+async def test_back_off_is_said_once_for_each_end(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    async with bench(tmp_path, clock=clock) as b:
+        b.runtime.programs["main"] = Program(ends=[(0.5, 3)])
+        b.give(pod("web"))
+        await b.running("web")
+        await clock.advance(12)
+        event = next(e for e in b.node.events() if e.reason == "BackOff")
+        assert event.message == "Back-off restarting failed container main in pod web"
+        assert event.count == 2
+
+
+async def test_status_in_a_manifest_is_not_believed(tmp_path: Path) -> None:
+    from msgspec.structs import replace
+
+    from podwire.kube.objects import PodStatus
+
+    async with bench(tmp_path) as b:
+        b.give(replace(pod("web"), status=PodStatus(phase="Succeeded", pod_ip="1.2.3.4")))
+        await b.running("web")
+        assert b.shown("web").status.pod_ip == "10.88.0.1"
+
+
+async def test_missed_event_is_made_good_by_the_relist(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    async with bench(tmp_path, clock=clock) as b:
+        b.give(pod("web"))
+        await b.running("web")
+        b.runtime.mute()
+        b.runtime.exit("main", 9)
+        await clock.advance(5)
+        assert b.runtime.count("start_container") == 1
+        await clock.advance(6)
+        assert b.runtime.count("start_container") == 2
+
+
+async def test_runtime_that_goes_away_is_followed_again(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    async with bench(tmp_path, clock=clock) as b:
+        b.give(pod("web"))
+        await b.running("web")
+        b.runtime.drop_listeners()
+        await clock.settle()
+        b.runtime.exit("main", 9)
+        await clock.advance(1.1)
+        assert b.runtime.count("start_container") == 2
+        b.runtime.exit("main", 9)
+        await clock.advance(0)
+        assert b.shown("web").status.container_statuses[0].last_state.terminated is not None

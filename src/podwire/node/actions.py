@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from podwire.kube.objects import Container, LifecycleHandler, Pod
-from podwire.node import dns, hashes, translate
+from podwire.node import dns, hashes, logs, translate
 from podwire.node.context import Context
 from podwire.node.environment import Place
 from podwire.node.errors import (
@@ -218,7 +218,8 @@ class Actions:
         await self.ctx.runtime.remove_container(status.id)
         self.ctx.cache.drop_container(status.id)
         if status.log_path:
-            Path(status.log_path).unlink(missing_ok=True)
+            for file in logs.files(Path(status.log_path)):
+                file.unlink(missing_ok=True)
 
     async def remove_sandbox(self, sandbox: SandboxStatus) -> None:
         """Forget a sandbox and its containers."""

@@ -82,7 +82,7 @@ def resolve(pod: Pod, resolver: Resolver) -> Resolution:
 def _host(resolver: Resolver) -> DNSConfig:
     try:
         return parse_resolv_conf(resolver.resolv_conf.read_text(encoding="utf-8", errors="replace"))
-    except FileNotFoundError:
+    except OSError:
         return DNSConfig()
 
 

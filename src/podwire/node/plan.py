@@ -48,6 +48,8 @@ class Plan:
     remove_containers: tuple[ContainerStatus, ...] = ()
     start: tuple[Start, ...] = ()
     remove_sandboxes: tuple[SandboxStatus, ...] = ()
+    backing_off: tuple[ContainerStatus, ...] = ()
+    """Ended containers that wait before they start again."""
     requeue: float | None = None
     ended: str | None = None
     """Succeeded or Failed: nothing will run again, and what is left is to be stopped."""
@@ -128,6 +130,7 @@ class _Containers:
         self.start: list[Start] = []
         self.kill: list[Kill] = []
         self.remove: list[ContainerStatus] = []
+        self.held: list[ContainerStatus] = []
         self.waits: list[float] = [] if deadline is None else [deadline]
 
     def plan(self) -> Plan:
@@ -140,6 +143,7 @@ class _Containers:
             remove_containers=tuple(self.remove),
             start=tuple(self.start),
             remove_sandboxes=self._old_sandboxes(),
+            backing_off=tuple(self.held),
             requeue=min(self.waits, default=None),
         )
 
@@ -220,6 +224,7 @@ class _Containers:
         wait = backoff.remaining(entry, before.finished_at, self.view.now)
         if wait > 0:
             self.waits.append(wait)
+            self.held.append(before)
             return
         self.start.append(Start(container, before.metadata.attempt + 1, before.finished_at))
 

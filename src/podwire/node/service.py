@@ -17,6 +17,7 @@ from podwire.node.board import Board
 from podwire.node.cache import RuntimeCache
 from podwire.node.clock import Clock, SystemClock
 from podwire.node.context import Context, NetworkGate
+from podwire.node.deadlines import Deadlines
 from podwire.node.dns import Resolver
 from podwire.node.events import Events
 from podwire.node.host import host_addresses
@@ -25,7 +26,7 @@ from podwire.node.volumes import Volumes
 from podwire.node.workers import Workers
 from podwire.runtime.api import ContainerEvent, RuntimeCondition, RuntimeService
 from podwire.runtime.errors import RuntimeFault
-from podwire.sources.mux import Mux
+from podwire.sources.mux import Mux, is_mirror, is_static
 from podwire.sources.problems import ProblemChange, SourceProblem
 from podwire.sources.updates import Op, PodUpdate
 
@@ -70,15 +71,15 @@ class Node:
         self.board = Board()
         self.ready = asyncio.Event()
         """Set when the runtime has been looked through and pods are being worked on."""
-        self.runtime = runtime
+        self.runtime: RuntimeService = Deadlines(runtime)
         self.mux = updates
         self.recorder = Events(self.clock, node_name)
         self.recorder.listener = self.board.events.send
         self.runtime_version = ("", "")
         self.started_at = self.clock.wall()
         self._workers = Workers()
-        self._cache = RuntimeCache(runtime, self._workers.poke)
-        self._network = NetworkGate(runtime, self.clock)
+        self._cache = RuntimeCache(self.runtime, self._workers.poke)
+        self._network = NetworkGate(self.runtime, self.clock)
         self._host_ips: tuple[str, ...] = host_ips
         self._volumes = Volumes(root)
         self._ending = False
@@ -118,8 +119,8 @@ class Node:
         stream = self.runtime.events()
         self.runtime_version = await self.runtime.version()
         self._host_ips = self._host_ips or host_addresses()
-        self._workers.open(self._context())
         await self._cache.relist()
+        self._workers.open(self._context())
         unsubscribe = self.mux.problems.subscribe(self._tell_problems)
         self._tell_problems(ProblemChange(self.problems(), ()))
         try:
@@ -127,7 +128,7 @@ class Node:
                 parts = [
                     group.create_task(self._follow_runtime(stream)),
                     group.create_task(self._follow_sources()),
-                    group.create_task(self._every(HOUSEKEEPING, self._housekeeping)),
+                    group.create_task(self._keep_house()),
                     group.create_task(self._every(RELIST, self._relist)),
                     group.create_task(self._watch_workers()),
                 ]
@@ -224,7 +225,11 @@ class Node:
         """Those that run already come first: they hold the host ports that others may ask for."""
         running = self._cache.uids()
         for pod in sorted(pods, key=lambda pod: pod.metadata.uid not in running):
+            if is_mirror(pod):
+                continue
             self._workers.want(pod)
+            if pod.metadata.deletion_timestamp is not None and not is_static(pod):
+                self._workers.remove(pod.metadata.uid, pod.metadata.deletion_grace_period_seconds)
 
     async def _follow_runtime(self, stream: AsyncIterator[ContainerEvent]) -> None:
         while True:
@@ -246,9 +251,15 @@ class Node:
             for uid in self._volumes.left() - self._workers.uids() - self._cache.uids():
                 await asyncio.to_thread(self._volumes.remove, uid)
 
+    async def _keep_house(self) -> None:
+        await self.mux.sources_ready()
+        while True:
+            await self._housekeeping()
+            await self.clock.sleep(HOUSEKEEPING)
+
     async def _housekeeping(self) -> None:
         """Take down what no source wants, once all sources have spoken."""
-        if not self.mux.seen_all() or self._ending:
+        if self._ending:
             return
         for uid in self._cache.uids():
             if uid not in self._workers:

@@ -123,5 +123,10 @@ def _source(
             container.name, f"volumeMounts: subPath {below!r} leads out of volume {mount.name!r}"
         )
     if not path.exists():
-        path.mkdir(parents=True, mode=0o750)
+        try:
+            path.mkdir(parents=True, mode=0o750)
+        except OSError as error:
+            raise ContainerConfigError(
+                container.name, f"volumeMounts: subPath {below!r}: {error.filename}: {error.strerror}"
+            ) from error
     return path

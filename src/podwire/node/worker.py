@@ -24,6 +24,7 @@ from podwire.node.events import NORMAL, WARNING
 from podwire.node.health import Probers
 from podwire.node.observed import BackOff, Trouble, View
 from podwire.runtime.errors import RuntimeFault
+from podwire.sources.mux import is_static
 
 NETWORK_RETRY = 1.0
 
@@ -52,7 +53,13 @@ class PodWorker:
     """The worker of one pod UID, which starts when the ``predecessors`` of the same name are gone."""
 
     def __init__(
-        self, ctx: Context, pod: Pod, predecessors: Sequence[PodWorker] = (), *, orphan: bool = False
+        self,
+        ctx: Context,
+        pod: Pod,
+        predecessors: Sequence[PodWorker] = (),
+        *,
+        orphan: bool = False,
+        blocked: Callable[[], bool] = lambda: False,
     ) -> None:
         self.ctx = ctx
         self.uid = pod.metadata.uid
@@ -60,8 +67,10 @@ class PodWorker:
         self.stage = Stage.WAITING
         self.removal: Removal | None = None
         self._orphan = orphan
+        self._blocked = blocked
         self._pod = pod
-        self._status: PodStatus = pod.status
+        # A static pod's manifest may carry the status of somewhere else.
+        self._status = PodStatus() if is_static(pod) else pod.status
         self._predecessors = tuple(predecessors)
         self._successors: list[PodWorker] = []
         for predecessor in predecessors:
@@ -72,6 +81,7 @@ class PodWorker:
         self._checked: Pod | None = None
         self._held_back = False
         self._back_off: dict[str, BackOff] = {}
+        self._told: dict[str, str] = {}
         self._trouble: dict[str, Trouble] = {}
         self._ended: tuple[str, str] | None = None
         self._probers = Probers(ctx, self.poke)
@@ -125,8 +135,10 @@ class PodWorker:
         self._wake.set()
 
     async def _turn(self) -> None:
-        """Wait until every earlier pod of the same name is gone."""
-        while not self._stopping and any(p.stage < Stage.GONE for p in self._predecessors):
+        """Wait until every earlier pod of the same name is gone, also one that an earlier run left."""
+        while not self._stopping and (
+            self._blocked() or any(p.stage < Stage.GONE for p in self._predecessors)
+        ):
             self._wake.clear()
             self._publish(status.pending(self._pod, now=self.ctx.clock.wall()))
             await self._wake.wait()
@@ -181,6 +193,7 @@ class PodWorker:
                 self._ended = (todo.ended, todo.ended_reason)
                 return None
             self._show(view)
+            self._tell_back_off(todo, actions)
             if todo.idle:
                 return todo.requeue
             await self._execute(todo, actions)
@@ -224,6 +237,15 @@ class PodWorker:
         fatal = [finding.text for finding in found if finding.fatal]
         if fatal:
             raise PodRefused("UnsupportedField", "; ".join(fatal))
+
+    def _tell_back_off(self, todo: plan.Plan, actions: Actions) -> None:
+        """Say once for each end of a container that it waits before it starts again."""
+        for held in todo.backing_off:
+            name = held.metadata.name
+            if self._told.get(name) != held.id:
+                self._told[name] = held.id
+                text = f"Back-off restarting failed container {name} in pod {actions.pod.metadata.name}"
+                actions.event(WARNING, "BackOff", text, name)
 
     async def _execute(self, todo: plan.Plan, actions: Actions) -> None:
         grace = float(actions.pod.spec.termination_grace_period_seconds)

@@ -21,6 +21,7 @@ class Workers:
         self._workers: dict[str, PodWorker] = {}
         self._by_name: dict[str, list[PodWorker]] = {}
         self._again: dict[str, Pod] = {}
+        self._leftovers: dict[str, set[str]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._paused = False
         self.failed: asyncio.Future[None] | None = None
@@ -28,8 +29,13 @@ class Workers:
         """Set when the next worker has ended, and then another event stands in its place."""
 
     def open(self, ctx: Context) -> None:
-        """Give the workers what they share; called once, in the running loop."""
+        """Give the workers what they share; called once, in the running loop, when the cache is filled."""
         self._ctx = ctx
+        for uid in ctx.cache.uids():
+            sandbox = ctx.cache.observed(uid).sandbox
+            if sandbox is not None:
+                name = f"{sandbox.metadata.namespace}/{sandbox.metadata.name}"
+                self._leftovers.setdefault(name, set()).add(uid)
         self.failed = asyncio.get_running_loop().create_future()
 
     def __len__(self) -> int:
@@ -100,14 +106,26 @@ class Workers:
 
     def _start(self, pod: Pod, *, orphan: bool = False) -> PodWorker:
         assert self._ctx is not None
+        if not orphan:
+            self._claimed(pod.full_name, pod.metadata.uid)
         same_name = self._by_name.setdefault(pod.full_name, [])
-        worker = PodWorker(self._ctx, pod, tuple(same_name), orphan=orphan)
+        worker = PodWorker(
+            self._ctx, pod, tuple(same_name), orphan=orphan, blocked=lambda: pod.full_name in self._leftovers
+        )
         same_name.append(worker)
         self._workers[worker.uid] = worker
         task = asyncio.create_task(worker.run(), name=f"pod {pod.full_name}")
         self._tasks[worker.uid] = task
         task.add_done_callback(lambda done: self._ended(worker, done))
         return worker
+
+    def _claimed(self, full_name: str, uid: str) -> None:
+        """What an earlier run left of this UID is accounted for: it no longer keeps others of its name waiting."""
+        left = self._leftovers.get(full_name, set())
+        left.discard(uid)
+        if not left and self._leftovers.pop(full_name, None) is not None:
+            for worker in self._by_name.get(full_name, ()):
+                worker.poke()
 
     def _ended(self, worker: PodWorker, task: asyncio.Task[None]) -> None:
         del self._workers[worker.uid]
@@ -117,6 +135,7 @@ class Workers:
         if not same_name:
             del self._by_name[worker.full_name]
         again = self._again.pop(worker.uid, None)
+        self._claimed(worker.full_name, worker.uid)
         if task.cancelled():
             return
         fault = task.exception()

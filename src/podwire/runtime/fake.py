@@ -134,7 +134,7 @@ class FakeRuntime:
         self._rules: list[Rule] = []
         self._sandboxes: dict[str, SandboxStatus] = {}
         self._containers: dict[str, ContainerStatus] = {}
-        self._listeners: set[asyncio.Queue[ContainerEvent]] = set()
+        self._listeners: set[asyncio.Queue[ContainerEvent | None]] = set()
         self._timers: set[asyncio.Task[None]] = set()
         self._starts: dict[str, int] = {}
         self._serial = 0
@@ -171,6 +171,15 @@ class FakeRuntime:
     def lose_sandbox(self, sandbox_id: str) -> None:
         """End a sandbox from outside: its programs are killed, its network is gone."""
         self._down(sandbox_id)
+
+    def mute(self) -> None:
+        """Send no event any more to those who listen now."""
+        self._listeners.clear()
+
+    def drop_listeners(self) -> None:
+        """Break the event streams off, as a runtime that restarts does."""
+        for listener in self._listeners:
+            listener.put_nowait(None)
 
     def count(self, method: str, match: str = "") -> int:
         """How often ``method`` was called about a subject that contains ``match``."""
@@ -332,14 +341,15 @@ class FakeRuntime:
 
     def events(self) -> AsyncIterator[ContainerEvent]:
         """See the interface."""
-        queue: asyncio.Queue[ContainerEvent] = asyncio.Queue()
+        queue: asyncio.Queue[ContainerEvent | None] = asyncio.Queue()
         self._listeners.add(queue)
         return self._listen(queue)
 
-    async def _listen(self, queue: asyncio.Queue[ContainerEvent]) -> AsyncIterator[ContainerEvent]:
+    async def _listen(self, queue: asyncio.Queue[ContainerEvent | None]) -> AsyncIterator[ContainerEvent]:
         try:
-            while True:
-                yield await queue.get()
+            while (event := await queue.get()) is not None:
+                yield event
+            raise RuntimeFault(Code.UNAVAILABLE, "events", "the runtime went away")
         finally:
             self._listeners.discard(queue)
 
