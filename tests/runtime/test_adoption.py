@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -205,6 +206,18 @@ async def test_a_record_that_cannot_be_read_is_no_obstacle(places: Places, secon
     await between.close()
     path.write_bytes(text)
     assert len(await second.list_pod_sandbox()) == 2
+
+
+async def test_a_supervisor_whose_records_were_deleted_ends(places: Places, second: EmbeddedRuntime) -> None:
+    first = places.runtime()
+    sandbox = await first.run_pod_sandbox(places.sandbox())
+    await started(first, sandbox, shell("sleep 60"))
+    processes = helpers.processes_of([sandbox])
+    shutil.rmtree(places.root / "sandboxes" / sandbox)
+    assert all(map(helpers.alive, processes))
+    await first.close()
+    await until("nothing runs", lambda: not any(map(helpers.alive, processes)))
+    shutil.rmtree(places.run_dir / "sandboxes" / sandbox[:16])
 
 
 async def test_a_sandbox_made_without_a_network_can_be_removed_with_one(
