@@ -149,6 +149,12 @@ def test_F15_a_changed_network_moves_the_empty_bridge_and_is_refused_on_a_used_o
     assert reaches("two", "10.2.0.1")
 
 
+def test_a_bridge_with_a_spanning_tree_is_not_waited_for(host: Host) -> None:
+    run("ip", "link", "add", "pw0", "type", "bridge", "stp_state", "1")
+    config = host.config("10.1.0.0/24", isGateway=True)
+    host.check(config, "one", host.add(config, host.pod("one")))
+
+
 def test_a_bridge_name_of_another_kind_of_link_is_refused(host: Host) -> None:
     run("ip", "link", "add", "pw0", "type", "veth", "peer", "name", "other")
     with pytest.raises(CNIError, match="bridge pw0: exists already and is no bridge but a veth") as caught:

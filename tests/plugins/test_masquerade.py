@@ -219,9 +219,16 @@ def test_several_addresses_of_one_family_and_none(lab: Lab) -> None:
     assert nat_lab.all_elements() == {}
 
 
-def test_the_table_goes_when_it_is_told_to(lab: Lab, pod: Pod) -> None:
-    ruleset.remove_table(lab.kernel.nft)
+def test_the_table_goes_with_the_last_attachment_only(lab: Lab, pod: Pod) -> None:
+    assert ruleset.remove_if_unused(lab.kernel.nft)
     assert nat_lab.ruleset() == []
     add(lab, pod)
-    ruleset.remove_table(lab.kernel.nft)
+    nat_lab.portmap_call(lab, "ADD", pod, nat_lab.mapping(8080, 80))
+    before = nat_lab.ruleset()
+    assert not ruleset.remove_if_unused(lab.kernel.nft)
+    masquerade.remove(lab.kernel, pod.container_id, "eth0", "net")
+    assert not ruleset.remove_if_unused(lab.kernel.nft)
+    assert len(nat_lab.ruleset()) == len(before)
+    nat_lab.portmap_call(lab, "DEL", pod)
+    assert ruleset.remove_if_unused(lab.kernel.nft)
     assert nat_lab.ruleset() == []

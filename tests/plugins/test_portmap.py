@@ -7,6 +7,7 @@ import struct
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from podwire.cni.errors import CNIError, InvalidConfig, NotAvailable, TryLater
 from podwire.cni.plugin import call, make_request
 from podwire.kernel import conntrack, nft, sysctl
 from podwire.kernel.errors import KernelError
+from podwire.kernel.host import Kernel
 from podwire.kernel.nft import Nft
 from podwire.plugins import portmap, ruleset
 from podwire.plugins.portmap_elements import HostPortTaken
@@ -33,6 +35,14 @@ def lab() -> Iterator[Lab]:
     built = nat_lab.build()
     yield built
     nat_lab.tear_down(built)
+
+
+@pytest.fixture
+def bare() -> Iterator[Lab]:
+    """A host without links, for what needs no traffic."""
+    built = Lab(Kernel.open())
+    yield built
+    built.close()
 
 
 @pytest.fixture
@@ -359,38 +369,38 @@ CASES = [
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize(("first", "second", "conflict"), CASES)
 def test_g10_conflict_only_where_addresses_overlap(
-    lab: Lab, first: dict[str, Any], second: dict[str, Any], conflict: bool, swapped: bool
+    bare: Lab, first: dict[str, Any], second: dict[str, Any], conflict: bool, swapped: bool
 ) -> None:
     if swapped:
         first, second = second, first
     one = Pod("one", ("10.1.0.5/24", "fd00:1::5/64"), "a" * 64)
     two = Pod("two", ("10.1.0.6/24", "fd00:1::6/64"), "b" * 64)
-    add(lab, one, first)
+    add(bare, one, first)
     before = nat_lab.all_elements()
     if not conflict:
-        add(lab, two, second)
+        add(bare, two, second)
         assert owners() == {f"net/{'a' * 64}/eth0", f"net/{'b' * 64}/eth0"}
         return
     with pytest.raises(HostPortTaken) as caught:
-        add(lab, two, second)
+        add(bare, two, second)
     assert caught.value.holder == f"net/{'a' * 64}/eth0"
     assert "8080" in caught.value.msg and "a" * 64 in caught.value.msg
     assert nat_lab.all_elements() == before
-    portmap_call(lab, "DEL", one)
-    add(lab, two, second)
+    portmap_call(bare, "DEL", one)
+    add(bare, two, second)
     assert owners() == {f"net/{'b' * 64}/eth0"}
 
 
-def test_g10_an_address_of_two_holders_frees_the_port_with_the_last(lab: Lab) -> None:
+def test_g10_an_address_of_two_holders_frees_the_port_with_the_last(bare: Lab) -> None:
     pods = [Pod(f"p{i}", (f"10.1.0.{i}/24",), f"{i}" * 64) for i in range(3)]
-    add(lab, pods[0], mapping(8080, 80, host_ip="10.1.1.1"))
-    add(lab, pods[1], mapping(8080, 80, host_ip="10.1.1.2"))
-    portmap_call(lab, "DEL", pods[0])
+    add(bare, pods[0], mapping(8080, 80, host_ip="10.1.1.1"))
+    add(bare, pods[1], mapping(8080, 80, host_ip="10.1.1.2"))
+    portmap_call(bare, "DEL", pods[0])
     with pytest.raises(HostPortTaken):
-        add(lab, pods[2], mapping(8080, 80))
-    portmap_call(lab, "DEL", pods[1])
+        add(bare, pods[2], mapping(8080, 80))
+    portmap_call(bare, "DEL", pods[1])
     assert nat_lab.elements("portmap_partly4") == []
-    add(lab, pods[2], mapping(8080, 80))
+    add(bare, pods[2], mapping(8080, 80))
 
 
 def test_g12_one_request_may_not_ask_twice(lab: Lab, pod: Pod) -> None:
@@ -448,8 +458,14 @@ def test_g16_a_pod_without_ports_touches_nothing_and_takes_no_lock(lab: Lab, pod
         portmap_call(lab, "CHECK", pod)
         portmap_call(lab, "DEL", pod)
         assert nat_lab.ruleset() == []
-        add(lab, pod, mapping(8080, 80))
+
+
+def test_g16_ports_of_any_address_take_no_lock_once_the_rules_are_there(lab: Lab, pod: Pod) -> None:
+    add(lab, pod, mapping(8080, 80))
+    with ruleset.exclusive(1e12):
+        add(lab, other(lab), mapping(8081, 80))
         portmap_call(lab, "DEL", pod)
+    assert len(nat_lab.elements("target_any4")) == 1
 
 
 def test_g16_the_wait_for_the_lock_is_bounded(lab: Lab, pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -550,11 +566,11 @@ def _tag() -> str:
     return tag
 
 
-def test_rules_do_not_grow_with_pods_and_ports(lab: Lab) -> None:
+def test_rules_do_not_grow_with_pods_and_ports(bare: Lab) -> None:
     counts = set()
     for number in range(1, 31):
         pod = Pod(f"p{number}", (f"10.1.0.{number}/24", f"fd00:1::{number}/64"), f"{number:064}")
-        add(lab, pod, mapping(8000 + number, 80), mapping(9000 + number, 90, "udp"))
+        add(bare, pod, mapping(8000 + number, 80), mapping(9000 + number, 90, "udp"))
         counts.add(nat_lab.rules())
     assert len(counts) == 1
     assert len(nat_lab.elements("target_any4")) == 60
@@ -586,26 +602,62 @@ def test_an_add_that_fails_later_takes_back_its_elements(
 
 
 def test_del_of_an_old_container_leaves_the_ports_new_holder_alone(lab: Lab, pod: Pod) -> None:
-    add(lab, pod, mapping(8080, 80))
-    # Somebody emptied the maps but not the index, and the port found a new holder.
-    sh("nft", "; ".join(f"flush map inet podwire {name}" for name in (*MAPS, "target_any4", "target_any6")))
+    ports = (mapping(8080, 80), mapping(8081, 81, host_ip=V4))
+    add(lab, pod, *ports)
+    # Somebody emptied the maps but not the index, and the ports found a new holder.
+    targets = ("target_any4", "target_any6", "target_at4")
+    sh("nft", "; ".join(f"flush map inet podwire {name}" for name in (*MAPS, *targets)))
     second = other(lab)
-    add(lab, second, mapping(8080, 80))
+    add(lab, second, *ports)
     portmap_call(lab, "DEL", pod)
-    assert owners("portmap_any4", "target_any4") == {f"net/{second.container_id}/eth0"}
-    portmap_call(lab, "CHECK", second, mapping(8080, 80))
+    assert owners(*MAPS, *targets) == {f"net/{second.container_id}/eth0"}
+    portmap_call(lab, "CHECK", second, *ports)
 
 
-def test_gc_removes_what_is_not_valid_of_its_network_only(lab: Lab) -> None:
+@pytest.mark.parametrize("host_ip", [None, V4])
+@pytest.mark.parametrize(
+    "lost",
+    [
+        ("portmap_index",),
+        ("portmap_index", "target_any4", "target_at4"),
+        ("portmap_index", *MAPS, "target_any4", "target_any6", "target_at4"),
+    ],
+)
+def test_what_a_partial_flush_left_does_not_stop_the_same_attachment(
+    bare: Lab, host_ip: str | None, lost: tuple[str, ...]
+) -> None:
+    pod = Pod("one", ("10.1.0.5/24",))
+    add(bare, pod, mapping(8080, 80, host_ip=V4))
+    sh("nft", "; ".join(f"flush map inet podwire {name}" for name in lost))
+    add(bare, pod, mapping(8080, 80, host_ip=host_ip))
+    portmap_call(bare, "CHECK", pod, mapping(8080, 80, host_ip=host_ip))
+    portmap_call(bare, "DEL", pod)
+    assert nat_lab.all_elements() == {}
+
+
+def test_marks_of_lost_ports_stop_nobody_and_a_half_lost_port_keeps_its_holder(bare: Lab) -> None:
+    one, two = Pod("one", ("10.1.0.5/24",), "1" * 64), Pod("two", ("10.1.0.6/24",), "2" * 64)
+    add(bare, one, mapping(8080, 80, host_ip=V4), mapping(8081, 81, host_ip=V4))
+    sh("nft", "flush map inet podwire target_at4")
+    sh("nft", "delete element inet podwire portmap_at4 { 192.0.2.1 . tcp . 8080 }")
+    add(bare, two, mapping(8080, 80))
+    with pytest.raises(HostPortTaken, match="1" * 64):
+        add(bare, two, mapping(8081, 80), ifname="net1")
+    portmap_call(bare, "DEL", one)
+    portmap_call(bare, "DEL", two)
+    assert nat_lab.all_elements() == {}
+
+
+def test_gc_removes_what_is_not_valid_of_its_network_only(bare: Lab) -> None:
     pods = [Pod(f"p{i}", (f"10.1.0.{i}/24",), f"{i}" * 64) for i in range(3)]
-    add(lab, pods[0], mapping(8080, 80))
-    add(lab, pods[1], mapping(8081, 80), mapping(8081, 81, host_ip=V4))
-    add(lab, pods[2], mapping(8082, 80), network="other", masqAll=True)
-    portmap_call(lab, "GC", pods[0], valid=(pods[0],))
+    add(bare, pods[0], mapping(8080, 80))
+    add(bare, pods[1], mapping(8081, 80), mapping(8081, 81, host_ip=V4))
+    add(bare, pods[2], mapping(8082, 80), network="other", masqAll=True)
+    portmap_call(bare, "GC", pods[0], valid=(pods[0],))
     assert owners() == {f"net/{'0' * 64}/eth0", f"other/{'2' * 64}/eth0"}
     assert nat_lab.elements("portmap_partly4") == []
-    portmap_call(lab, "CHECK", pods[0], mapping(8080, 80))
-    portmap_call(lab, "GC", pods[0], network="other", valid=())
+    portmap_call(bare, "CHECK", pods[0], mapping(8080, 80))
+    portmap_call(bare, "GC", pods[0], network="other", valid=())
     chains = [item["chain"]["name"] for item in nat_lab.ruleset() if "chain" in item]
     assert sum(name.startswith("portmap-") for name in chains) == 1
 
@@ -632,14 +684,14 @@ def test_without_libnftables_status_and_add_say_what_to_install_and_del_succeeds
     portmap_call(lab, "DEL", pod)
 
 
-def test_pods_that_come_at_once_get_the_port_once(lab: Lab) -> None:
+def test_pods_that_come_at_once_get_the_port_once(bare: Lab) -> None:
     outcomes: list[str] = []
 
     def work(number: int) -> None:
         pod = Pod(f"p{number}", (f"10.1.0.{number}/24",), f"{number:064}")
         host_ip = ("192.0.2.1", None, "0.0.0.0")[number % 3]
         try:
-            portmap_call(lab, "ADD", pod, mapping(8080, 80, host_ip=host_ip))
+            portmap_call(bare, "ADD", pod, mapping(8080, 80, host_ip=host_ip))
             outcomes.append("got it")
         except HostPortTaken:
             outcomes.append("taken")
@@ -653,12 +705,42 @@ def test_pods_that_come_at_once_get_the_port_once(lab: Lab) -> None:
     assert len(owners()) == 1
 
 
-def test_long_names_fit_and_are_found_again(lab: Lab) -> None:
+def test_the_first_pods_that_come_at_once_make_each_rule_once(
+    bare: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(bare, Pod("first", ("10.1.0.99/24",), "f" * 64), mapping(8000, 80))
+    wanted = nat_lab.rules()
+    ruleset.remove_table(bare.kernel.nft)
+    barrier = threading.Barrier(2)
+    prepare = ruleset.prepare
+
+    def together(ours: Nft, *chains: ruleset.Chain) -> str:
+        """Let both have read the rules before either makes any, where nothing keeps them apart."""
+        text = prepare(ours, *chains)
+        with suppress(threading.BrokenBarrierError):
+            barrier.wait(0.2)
+        return text
+
+    def work(number: int) -> None:
+        pod = Pod(f"p{number}", (f"10.1.0.{number}/24",), f"{number:064}")
+        portmap_call(bare, "ADD", pod, mapping(8000 + number, 80))
+
+    monkeypatch.setattr(ruleset, "prepare", together)
+    threads = [threading.Thread(target=work, args=(number,)) for number in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(nat_lab.elements("target_any4")) == 2
+    assert nat_lab.rules() == wanted
+
+
+def test_long_names_fit_and_are_found_again(bare: Lab) -> None:
     pod = Pod("long", ("10.1.0.5/24",), "c" * 200)
     name = "a-network-with-a-very-long-name-" * 4
-    add(lab, pod, mapping(8080, 80), network=name, ifname='e;"}$(x)')
-    portmap_call(lab, "CHECK", pod, mapping(8080, 80), network=name, ifname='e;"}$(x)')
-    portmap_call(lab, "DEL", pod, network=name, ifname='e;"}$(x)')
+    add(bare, pod, mapping(8080, 80), network=name, ifname='e;"}$(x)')
+    portmap_call(bare, "CHECK", pod, mapping(8080, 80), network=name, ifname='e;"}$(x)')
+    portmap_call(bare, "DEL", pod, network=name, ifname='e;"}$(x)')
     assert set(nat_lab.all_elements()) <= {"localnet"}
 
 

@@ -132,6 +132,7 @@ def shell(script: str, name: str = "main", **changes: Any) -> ContainerConfig:
 async def started(runtime: EmbeddedRuntime, sandbox_id: str, config: ContainerConfig) -> str:
     container_id = await runtime.create_container(sandbox_id, config)
     await runtime.start_container(container_id)
+    assert (await runtime.container_status(container_id)).state is not ContainerState.CREATED
     return container_id
 
 

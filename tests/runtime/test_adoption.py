@@ -130,12 +130,12 @@ async def test_a_supervisor_that_died_meanwhile(places: Places, second: Embedded
     processes = helpers.processes_of([sandbox_dir.name])
     await killed(process)
     os.kill(helpers.supervisor_of(sandbox_dir.name), signal.SIGKILL)
+    await until("all are gone with it", lambda: not any(map(helpers.alive, processes)))
     (sandbox,) = await second.list_pod_sandbox()
     assert sandbox.state is SandboxState.NOTREADY
     found = {status.metadata.name: status for status in await second.list_containers()}
     assert (found["stays"].state, found["stays"].exit_code) == (ContainerState.EXITED, 137)
     assert (found["done"].exit_code, found["late"].state) == (9, ContainerState.CREATED)
-    await until("all are gone", lambda: not any(map(helpers.alive, processes)))
     third = msgspec.json.decode((places.root / "sandboxes" / sandbox.id / "sandbox.json").read_bytes())
     assert third["phase"] == "ready" and third["attached"]
 

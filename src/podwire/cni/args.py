@@ -60,7 +60,7 @@ def parse_args(text: str) -> dict[str, str]:
         return pairs
     for pair in text.split(";"):
         key, equals, value = pair.partition("=")
-        if not equals or "=" in value or not key:
+        if not equals or "=" in value or not key or "\0" in pair:
             raise InvalidEnvironment(
                 f"CNI_ARGS: invalid pair {_shown(pair)}", "want KEY=VALUE pairs joined by ';'"
             )

@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +29,7 @@ KIND = "cniCacheV1"
 DEFAULT_DIRECTORY = "/var/lib/cni"
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """One attachment: its key (network, container ID, ifname) and what its ADD was told and answered.
 
     ``config`` is the text of the network's list; ``result`` is in the list's version as JSON, None while the
@@ -44,8 +42,8 @@ class Record:
     ifname: str
     netns: str = ""
     config: bytes = b""
-    args: Mapping[str, str] = field(default_factory=dict)
-    capability_args: Mapping[str, Any] = field(default_factory=dict)
+    args: Mapping[str, str] = {}
+    capability_args: Mapping[str, Any] = {}
     result: Mapping[str, Any] | None = None
     legacy: bool = False
     boot_id: str = ""

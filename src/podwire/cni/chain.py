@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -35,8 +34,7 @@ from podwire.cni.request import CLEANUP_SECONDS, Plugin, Registry, call, make_re
 from podwire.cni.types import AttachmentKey, Result
 
 
-@dataclass(frozen=True, slots=True)
-class Attachment:
+class Attachment(msgspec.Struct, frozen=True):
     """What a runtime says of one container on one network (libcni's RuntimeConf).
 
     ``netns`` is a path, empty at DEL where it is gone; ``args`` become CNI_ARGS; of ``capability_args`` each
@@ -46,8 +44,8 @@ class Attachment:
     container_id: str
     netns: str = ""
     ifname: str = "eth0"
-    args: Mapping[str, str] = field(default_factory=dict)
-    capability_args: Mapping[str, Any] = field(default_factory=dict)
+    args: Mapping[str, str] = {}
+    capability_args: Mapping[str, Any] = {}
 
     @property
     def key(self) -> AttachmentKey:
@@ -55,8 +53,7 @@ class Attachment:
         return AttachmentKey(self.container_id, self.ifname)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """One plugin's turn, as a trace shows it: what it got, what it gave, and how long it took (seconds)."""
 
     plugin: str
@@ -67,8 +64,7 @@ class Step:
     error: CNIError | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
+class _Turn(msgspec.Struct, frozen=True):
     network: NetworkConfigList
     plugin: PluginConfig
     position: int
@@ -311,7 +307,7 @@ class Chain:
         """Undo a failed ADD in time of its own; return what to raise: the failure, with what undoing met."""
         cause = error.__cause__ if isinstance(error, PluginFailure) else None
         network, attachment = begun[0].network, begun[0].attachment
-        turns = [replace(turn, command="DEL") for turn in begun]
+        turns = [msgspec.structs.replace(turn, command="DEL") for turn in begun]
         # Code 3 and "already attached" say that the plugin that failed has nothing to undo.
         if isinstance(cause, (UnknownContainer, AlreadyAttached)):
             turns = turns[:-1]
@@ -455,7 +451,7 @@ def _as_told(attachment: Attachment, record: Record) -> Attachment:
     """Return the attachment with the arguments of its ADD; the namespace is the caller's, being newer."""
     if record.legacy:
         return attachment
-    return replace(attachment, args=record.args, capability_args=record.capability_args)
+    return msgspec.structs.replace(attachment, args=record.args, capability_args=record.capability_args)
 
 
 def _recorded(record: Record) -> Attachment:

@@ -7,7 +7,6 @@ whatever its extension. A bad file in a directory is a problem to show, and no o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -38,8 +37,7 @@ class NetworkNotFound(ConfigError):
     """7: no usable configuration has the name; the details list the files that could not be used."""
 
 
-@dataclass(frozen=True)
-class PluginConfig:
+class PluginConfig(msgspec.Struct, frozen=True, dict=True):
     """One plugin's part of a list: its type, the capabilities declared true, and the object as written."""
 
     type: str
@@ -78,8 +76,7 @@ class PluginConfig:
         return made
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkConfigList:
+class NetworkConfigList(msgspec.Struct, frozen=True):
     """A network: its plugins in order, and what holds for all of them.
 
     ``raw`` is the text that it can be made from again (what the result cache keeps); ``source`` its file.
@@ -100,8 +97,7 @@ class NetworkConfigList:
         return tuple(sorted({name for plugin in self.plugins for name in plugin.capabilities}))
 
 
-@dataclass(frozen=True, slots=True)
-class Directory:
+class Directory(msgspec.Struct, frozen=True):
     """The networks of a directory by file name, and what is wrong with the other files."""
 
     path: Path
@@ -145,8 +141,8 @@ def load_list(path: Path | str) -> NetworkConfigList:
     if not made.load_only_inlined_plugins:
         added = [_load_plugin(each) for each in _files(path.parent / made.name, (".conf",))]
     if added:
-        made = replace(made, plugins=(*made.plugins, *added))
-        made = replace(made, raw=_rewritten(made))
+        made = msgspec.structs.replace(made, plugins=(*made.plugins, *added))
+        made = msgspec.structs.replace(made, raw=_rewritten(made))
     if not made.plugins:
         raise ConfigError(str(path), f"no plugins: neither 'plugins' nor {path.parent / made.name}/*.conf")
     return made
@@ -243,7 +239,7 @@ def _parsed(text: bytes | str, source: str) -> NetworkConfigList:
         raw=text if isinstance(text, bytes) else text.encode(),
         source=source,
     )
-    return replace(made, raw=_rewritten(made)) if single else made
+    return msgspec.structs.replace(made, raw=_rewritten(made)) if single else made
 
 
 def _version(values: Mapping[str, Any], source: str) -> str:

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import IO, Any, TypeVar
 
 import msgspec
@@ -29,8 +28,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 """The variables that each command needs (spec 1.1.0; Go asks for CNI_PATH as well, everywhere)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """What the process does: exit status, and what it writes to each stream."""
 
     status: int

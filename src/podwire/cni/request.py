@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -65,8 +64,7 @@ def _no_kernel() -> AbstractContextManager[Any]:
     return nullcontext(None)
 
 
-@dataclass(frozen=True, slots=True)
-class Plugin(Generic[C, K]):
+class Plugin(msgspec.Struct, Generic[C, K], frozen=True):
     """A CNI plugin: its type, its configuration and what it does for each command.
 
     ``add`` returns the result for the whole chain; the others return nothing and raise `CNIError`.
@@ -89,8 +87,7 @@ class Plugin(Generic[C, K]):
     known_args: frozenset[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Request(Generic[C]):
+class Request(msgspec.Struct, Generic[C], frozen=True):
     """One request to one plugin.
 
     ``netns`` is the path of the container's namespace (may be empty at DEL), ``args`` the pairs of CNI_ARGS,
@@ -115,7 +112,7 @@ class Request(Generic[C]):
     plugin_type: str = ""
     valid_attachments: tuple[AttachmentKey, ...] | None = None
     kernel: Any = None
-    registry: Registry = field(default=no_registry, repr=False)
+    registry: Registry = no_registry
     delegators: tuple[str, ...] = ()
 
     def remaining(self) -> float:
@@ -207,7 +204,7 @@ class Request(Generic[C]):
         return convert.decode_result(stdout, self.cni_version) if command == "ADD" else None
 
     def _undo(self, type: str) -> CNIError | None:
-        fresh = replace(self, command="DEL", deadline=time.monotonic() + CLEANUP_SECONDS)
+        fresh = msgspec.structs.replace(self, command="DEL", deadline=time.monotonic() + CLEANUP_SECONDS)
         try:
             fresh._delegated(type, "DEL")
         except CNIError as error:
@@ -379,7 +376,7 @@ def call(plugin: Plugin[C, K], request: Request[C], kernel: K) -> Result | None:
     if function is None or (request.command == "GC" and request.valid_attachments is None):
         return None
     try:
-        result = function(replace(request, kernel=kernel), kernel)
+        result = function(msgspec.structs.replace(request, kernel=kernel), kernel)
     except CNIError:
         raise
     except Exception as error:

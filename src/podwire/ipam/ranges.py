@@ -12,7 +12,6 @@ RFC 6164) and of one address have neither.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
 from ipaddress import (
     IPv4Network,
     IPv6Address,
@@ -20,6 +19,8 @@ from ipaddress import (
     ip_address,
     ip_network,
 )
+
+import msgspec
 
 from podwire.ipam.errors import Address, RangeError
 
@@ -57,8 +58,7 @@ def _network(field: str, value: object) -> Network:
     return loose
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(msgspec.Struct, frozen=True):
     """A span of ``subnet`` from ``start`` to ``end``, both included, and the pods' ``gateway``.
 
     ``gateway`` is ``None`` only where a subnet of one address leaves none. In IPv6 it may lie outside of the

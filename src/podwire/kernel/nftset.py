@@ -7,9 +7,10 @@ A key or value is a tuple with one member per field of the concatenation. In the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, NamedTuple
+
+import msgspec
 
 Fields = tuple[Any, ...]
 
@@ -47,8 +48,7 @@ class Element(NamedTuple):
     comment: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NamedSet:
+class NamedSet(msgspec.Struct, frozen=True):
     """A set, a map to ``data``, or a verdict map to chains; ``family`` and ``table`` say where it is."""
 
     name: str

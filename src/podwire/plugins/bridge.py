@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from ipaddress import ip_interface
 
 import msgspec
 
@@ -27,7 +26,7 @@ from podwire.cni.types import NO_DNS
 from podwire.kernel import links
 from podwire.kernel.host import Kernel
 from podwire.kernel.links import Link
-from podwire.plugins import antispoof, attachment, bridge_device, verification
+from podwire.plugins import antispoof, attachment, bridge_device, parsed, verification
 from podwire.plugins.attachment import Identity, Plan
 from podwire.plugins.failures import KERNEL, open_netns, told, undone_on_failure
 
@@ -200,7 +199,7 @@ def add(request: Request[Config], kernel: Kernel) -> Result:
 
 def _with_gateway(ip: IPConfig, config: Config) -> IPConfig:
     """Fill in the gateway of an address that has none: the first one of its subnet, if that leaves others."""
-    subnet = ip_interface(ip.address).network
+    subnet = parsed.interface(ip.address).network
     if ip.gateway or not config.gateway or subnet.num_addresses == 1:
         return ip
     return IPConfig(ip.address, str(subnet[0 if subnet.num_addresses == 2 else 1]))
@@ -231,7 +230,7 @@ def _protect(kernel: Kernel, request: Request[Config], plan: Plan, undo: list[Ca
         undo.append(
             lambda: masquerade.remove(kernel, identity.container_id, identity.ifname, identity.network)
         )
-        owned = [ip_interface(ip.address) for ip in plan.ips]
+        owned = [parsed.interface(ip.address) for ip in plan.ips]
         masquerade.add(
             kernel,
             identity.network,
@@ -277,8 +276,8 @@ def check(request: Request[Config], kernel: Kernel) -> None:
                 identity.network,
                 identity.container_id,
                 identity.ifname,
-                [ip_interface(ip.address).ip for ip in ips],
-                [ip_interface(ip.address).network for ip in ips],
+                [parsed.interface(ip.address).ip for ip in ips],
+                [parsed.interface(ip.address).network for ip in ips],
             )
             if faults:
                 raise CNIError(f"ipMasq: {'; '.join(faults)}", code=KERNEL)

@@ -6,6 +6,9 @@ Options: ``snat`` (true), ``masqAll``, ``markMasqBit`` (13), ``externalSetMarkCh
 address of the host as source, so that the answers come back through it; with masqAll all connections do.
 The mark bit tells these from prerouting to postrouting. ``externalSetMarkChain`` names a chain of iptables
 that sets a mark for somebody else's masquerade; ours needs none, so it is accepted and not called.
+
+A pod reaches itself by its host port; where the host has br_netfilter on, its bridge port must be in hairpin
+mode for that (option hairpinMode of bridge), because the translated frame leaves by the port it came from.
 """
 
 from __future__ import annotations
@@ -242,23 +245,32 @@ def _make(
     *,
     device: str,
 ) -> None:
+    cluttered = False
+    alone = any(each.address is not None for each in ports)
     for attempt in range(_TRIES):
         held = elements.held_by(kernel, owner)
-        partly = any(each.address is not None for each in ports) or any(each.address for each in held)
-        lock: AbstractContextManager[None] = ruleset.exclusive(request.deadline) if partly else nullcontext()
+        # Only one at a time makes rules: two would make the one of the mark bit twice.
+        alone = (
+            alone or any(each.address for each in held) or bool(ruleset.prepare(kernel.nft, *chains.values()))
+        )
+        lock: AbstractContextManager[None] = ruleset.exclusive(request.deadline) if alone else nullcontext()
         with lock:
-            preparation = ruleset.prepare(kernel.nft, *chains.values())
-            text = elements.removal(kernel, owner, held) + elements.creation(owner, ports, chains)
+            preparation = ruleset.prepare(kernel.nft, *chains.values()) if alone else ""
+            old = elements.leftovers(kernel, owner) if cluttered else elements.removal(kernel, owner, held)
+            text = old + elements.creation(owner, ports, chains)
             if device:
                 text += LOCALNET.add(Element((device,)))
             try:
                 ruleset.run(kernel.nft, preparation, text)
             except NftError as error:
-                taken = elements.taken(kernel, owner, ports) if error.errno == errno.EEXIST else None
+                exists = error.errno == errno.EEXIST
+                taken = elements.taken(kernel, owner, ports) if exists else None
                 if taken is not None:
                     raise taken from error
                 if attempt < _TRIES - 1:
-                    # What was read has changed since: the next reading sees it.
+                    # What was read has changed since, or stands in the way though nobody has it.
+                    cluttered = exists
+                    alone = alone or exists
                     continue
                 if error.errno == errno.EINVAL:
                     _blame_conditions(request, error)

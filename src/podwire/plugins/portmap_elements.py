@@ -126,21 +126,46 @@ def removal(kernel: Kernel, owner: Owner, held: Iterable[Held]) -> str:
 
 def unmark(kernel: Kernel, held: Iterable[Held]) -> str:
     """Free ports for "any address" that nobody but ``held`` has at one address (under the lock)."""
+    held = list(held)
     text = ""
-    for version, where in PORTMAP_PARTLY.items():
-        gone = {
-            (each.address, each.protocol, each.port)
-            for each in held
-            if each.version == version and each.address is not None and each.target is not None
-        }
-        if not gone:
-            continue
-        left = {
-            element.key[1:] for element in kernel.nft.elements(TARGET_AT[version]) if element.key not in gone
-        }
-        freed = {key[1:] for key in gone} - left
-        text += where.delete(*sorted(key for key in freed if kernel.nft.get(where, key) is not None))
+    for version in PORTMAP_PARTLY:
+        specific = [each for each in held if each.version == version and each.address is not None]
+        if specific:
+            mine = {(each.address, each.protocol, each.port) for each in specific if each.target is not None}
+            left = {
+                element.key[1:]
+                for element in kernel.nft.elements(TARGET_AT[version])
+                if element.key not in mine
+            }
+            text += _unmarking(kernel, version, {(each.protocol, each.port) for each in specific} - left)
     return text
+
+
+def leftovers(kernel: Kernel, owner: Owner) -> str:
+    """The commands that remove what stands in the way though nobody else has it (under the lock).
+
+    The attachment's own elements that the index has lost, and marks of ports whose elements are lost: both
+    are left when somebody flushes single maps.
+    """
+
+    def own(element: Element) -> bool:
+        return ruleset.place_of(element.comment) == owner.place
+
+    _, text = scan(kernel, own)
+    for version, where in PORTMAP_PARTLY.items():
+        left = {
+            element.key[1:]
+            for each in (TARGET_AT[version], PORTMAP_AT[version])
+            for element in kernel.nft.elements(each)
+            if not own(element)
+        }
+        text += _unmarking(kernel, version, {element.key for element in kernel.nft.elements(where)} - left)
+    return text
+
+
+def _unmarking(kernel: Kernel, version: int, keys: set[Any]) -> str:
+    where = PORTMAP_PARTLY[version]
+    return where.delete(*sorted(key for key in keys if kernel.nft.get(where, key) is not None))
 
 
 def scan(kernel: Kernel, doomed: Callable[[Element], bool]) -> tuple[list[Held], str]:
@@ -167,15 +192,16 @@ def taken(kernel: Kernel, owner: Owner, ports: Iterable[HostPort]) -> HostPortTa
     """Who has one of these ports; None if nobody has any more."""
     for each in ports:
         short = (each.protocol, each.port)
-        candidates = [kernel.nft.get(TARGET_ANY[each.version], short)]
-        if each.address is None:
-            candidates += [
-                element
-                for element in kernel.nft.elements(TARGET_AT[each.version])
-                if element.key[1:] == short
-            ]
-        else:
-            candidates.append(kernel.nft.get(TARGET_AT[each.version], (each.address, *short)))
+        candidates = []
+        for any_address, one_address in (
+            (TARGET_ANY[each.version], TARGET_AT[each.version]),
+            (PORTMAP_ANY[each.version], PORTMAP_AT[each.version]),
+        ):
+            candidates.append(kernel.nft.get(any_address, short))
+            if each.address is None:
+                candidates += [found for found in kernel.nft.elements(one_address) if found.key[1:] == short]
+            else:
+                candidates.append(kernel.nft.get(one_address, (each.address, *short)))
         for element in candidates:
             if element is not None and ruleset.place_of(element.comment) != owner.place:
                 address = element.key[0] if len(element.key) == 3 else None

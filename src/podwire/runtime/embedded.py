@@ -292,7 +292,7 @@ class EmbeddedRuntime:
             await self._end(*found, timeout)
 
     async def _end(self, sandbox: Sandbox, container: Container, timeout: float) -> None:
-        if container.state.state is not ContainerState.RUNNING or not sandbox.ready:
+        if container.state.state is ContainerState.EXITED or not sandbox.ready:
             return
         try:
             answer = await sandbox.shim().call(

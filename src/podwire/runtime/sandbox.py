@@ -143,7 +143,7 @@ class Sandbox:
 
     async def create(self) -> None:
         """Make it, all or nothing. Raises RuntimeFault with the cause; what was made is unmade before."""
-        tools, made = self._tools, False
+        tools, made, step = self._tools, False, "its record"
         async with self.lock:
             try:
                 async with asyncio.timeout(CREATE_SECONDS):
@@ -152,10 +152,13 @@ class Sandbox:
                     path = str(tools.places.netns(self.record.id)) if pod_network else ""
                     await self._save(netns=path, network=configuration, attached=bool(configuration))
                     if pod_network:
+                        step = "its network namespace"
                         await tools.run(netns.create, path)
+                        step = "its network (CNI ADD)"
                         # Cancelled, it returns when the ADD has really ended: DEL must not overtake it.
                         ips = await tools.network.attach(self.record)
                         self.record = replace(self.record, ips=ips)
+                    step = "its supervisor"
                     await tools.run(self._write_files)
                     await self._spawn()
                     await self._save(phase=Phase.READY)
@@ -167,7 +170,7 @@ class Sandbox:
                 raise RuntimeFault(
                     Code.DEADLINE_EXCEEDED,
                     self.record.subject,
-                    f"the sandbox was not made in {CREATE_SECONDS:g} s",
+                    f"the sandbox was not made in {CREATE_SECONDS:g} s: waited for {step}",
                 ) from error
             except (OSError, KernelError, CNIError) as error:
                 raise RuntimeFault(Code.INTERNAL, self.record.subject, str(error)) from error
@@ -259,11 +262,7 @@ class Sandbox:
         container = self.containers.get(container_id)
         if container is None:
             return
-        before, now = container.state, msgspec.convert(state, RunState)
-        if now.state < before.state:
-            # The answer to a start is taken up after the event of the end that came right behind it.
-            return
-        container.state = now
+        before, container.state = container.state, msgspec.convert(state, RunState)
         self._publish_change(container, before.state)
 
     def _publish_change(self, container: Container, before: ContainerState) -> None:
