@@ -95,7 +95,10 @@ async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
 
 
 def server(**fields: Any) -> dict[str, Any]:
-    script = f"mkdir -p /tmp/www-$PORT && echo hello-$NAME > /tmp/www-$PORT/index.html && exec {SHELL} httpd -f -p $PORT -h /tmp/www-$PORT"
+    script = (
+        "mkdir -p /tmp/www-$PORT && echo hello-$NAME > /tmp/www-$PORT/index.html && "
+        f"exec {SHELL} httpd -f -p $PORT -h /tmp/www-$PORT"
+    )
     env = [
         {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "PORT", "value": "8080"},
