@@ -101,7 +101,7 @@ class Machine:
         out, err = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             found = main([command, "--root", str(self.root), *rest])
-        said, complaint = (stream.buffer.getvalue().decode() for stream in (out, err))  # type: ignore[attr-defined]
+        said, complaint = (stream.buffer.getvalue().decode() for stream in (out, err))
         assert found == status, f"{arguments}: {found}\n{said}\n{complaint}"
         return subprocess.CompletedProcess(arguments, found, said, complaint)
 
