@@ -14,6 +14,7 @@ import msgspec
 
 from podwire.cni.args import check_ifname
 from podwire.cni.errors import (
+    AlreadyAttached,
     CNIError,
     InvalidConfig,
     InvalidEnvironment,
@@ -154,7 +155,7 @@ def add(request: Request[Config], kernel: Kernel) -> Result:
     mac = requested_mac(request)
     with open_netns(request.netns) as container, told(f'bridge "{config.name}"'):
         if attachment.find(kernel, identity) is not None:
-            raise CNIError(
+            raise AlreadyAttached(
                 f"container {identity.container_id} has {identity.ifname} on network {request.name} already",
                 "a DEL must come before a second ADD",
                 code=KERNEL,
