@@ -177,7 +177,7 @@ def test_addresses_that_a_container_holds_survive_an_add_that_is_refused_for_the
     host.add(config, host.pod("one"), type="host-local")
     with pytest.raises(AlreadyAttached, match=r"holds 10\.7\.0\.2 already"):
         host.add(config, "one")
-    assert (host.data / "net" / "10.7.0.2").read_text() == "id-one\r\neth0"
+    assert (host.data / "net" / "10.7.0.2").read_bytes() == b"id-one\r\neth0"
     assert "eth0" not in links("one")
 
 
