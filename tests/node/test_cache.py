@@ -107,3 +107,18 @@ async def test_sandbox_that_went_takes_its_containers_along() -> None:
     await scene.cache.apply(scene.event(EventType.DELETED, scene.sandbox))
     assert scene.cache.uids() == set()
     assert scene.cache.observed("uid").empty
+
+
+async def test_a_look_that_was_under_way_does_not_bring_back_what_is_gone() -> None:
+    scene = await Scene().set_up()
+    gate = scene.runtime.hold("container_status")
+    looking = asyncio.create_task(scene.cache.refresh_container(scene.container))
+    await scene.clock.settle()
+    scene.cache.drop_container(scene.container)
+    gate.set()
+    await looking
+    assert scene.states == []
+    relooking = scene.cache.refresh_sandbox(scene.sandbox)
+    scene.cache.drop_sandbox(scene.sandbox)
+    await relooking
+    assert scene.cache.uids() == set()

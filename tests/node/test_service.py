@@ -403,3 +403,49 @@ async def test_adopted_pod_keeps_its_host_port_whatever_the_order_of_the_manifes
         b.give(new, old)
         await b.until(lambda: b.shown("new").status.reason == "NodePorts" and b.phase("old") == "Running")
         assert runtime.count("run_pod_sandbox") == 1
+
+
+async def test_back_off_is_not_said_again_when_the_worker_looks_again(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    async with bench(tmp_path, clock=clock) as b:
+        b.runtime.programs["main"] = Program(ends=[(0.5, 3)])
+        looping = pod("web", containers=[container("main"), container("other")])
+        b.give(looping)
+        await b.running("web")
+        await clock.advance(1.2)
+        b.runtime.exit("other", 0)
+        await clock.advance(1)
+        assert b.runtime.count("start_container", "other") == 2
+        assert [e.count for e in b.node.events() if e.reason == "BackOff"] == [1]
+
+
+async def test_files_of_pods_that_are_no_more_are_removed_and_no_others(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    for uid in ("uid-web", "long-gone"):
+        (tmp_path / "pods" / uid / "volumes").mkdir(parents=True)
+    (tmp_path / "logs" / "default_old_long-gone").mkdir(parents=True)
+    async with bench(tmp_path, clock=clock) as b:
+        await clock.advance(11)
+        assert (tmp_path / "pods" / "long-gone").exists(), "removed before the source was seen"
+        b.give(pod("web"))
+        await b.running("web")
+        await clock.advance(10)
+        await b.until(lambda: not (tmp_path / "logs" / "default_old_long-gone").exists())
+        assert [path.name for path in (tmp_path / "pods").iterdir()] == ["uid-web"]
+        assert [path.name for path in (tmp_path / "logs").iterdir()] == ["default_web_uid-web"]
+
+
+async def test_manifests_that_come_during_a_shutdown_start_nothing(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    async with bench(tmp_path, clock=clock) as b:
+        b.runtime.programs["main"] = Program(on_term=5)
+        b.give(pod("a"))
+        await b.running("a")
+        one = asyncio.create_task(b.node.shutdown())
+        two = asyncio.create_task(b.node.shutdown())
+        await clock.settle()
+        b.give(pod("a"), pod("b"))
+        await clock.advance(6)
+        await asyncio.wait_for(asyncio.gather(one, two), 5)
+        assert b.runtime.count("run_pod_sandbox") == 1
+        assert await b.runtime.list_pod_sandbox() == []

@@ -338,12 +338,17 @@ def find(kernel: Kernel, identity: Identity) -> Link | None:
     return link if link is not None and identity.owns(link) else None
 
 
-def detach(kernel: Kernel, identity: Identity) -> None:
-    """Remove the pair by its host end, wherever the other end is and whatever its name; or do nothing."""
+def detach(kernel: Kernel, identity: Identity) -> bool:
+    """Remove the pair by its host end, wherever the other end is and whatever its name.
+
+    False if there is none.
+    """
     link = links.get(kernel.route(), identity.host_end)
     # Killed between making the pair and naming it: no alias yet, but no other maker uses this name and MAC.
     if link is not None and (identity.owns(link) or (not link.alias and link.mac == identity.host_mac)):
-        kernel.links.remove(link.name)
+        kernel.links.remove(link)
+        return True
+    return False
 
 
 def detach_foreign(netns: str, ifname: str, mac: str) -> None:
