@@ -312,7 +312,7 @@ def test_the_directory_is_live(machine: Machine) -> None:
         until("a-n1 1/1 Running")
         assert machine.ask("logs", "a").stdout == "goodbye from a\n"
         machine.write("a.yaml", "half: [")
-        assert f"{machine.manifests}/a.yaml:1" in until("problem:")
+        assert f"{machine.manifests}/a.yaml:2" in until("problem:")
         assert machine.pod("a")["status"]["phase"] == "Running"
         (machine.manifests / "a.yaml").unlink()
         until("a-n1 removed")
