@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,6 +16,9 @@ from podwire.cni import args, convert, fields, gojson, versions
 from podwire.cni.errors import CNIError, InvalidConfig
 from podwire.cni.request import ipam_type
 from podwire.cni.types import Result
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LIST_SUFFIX = ".conflist"
 SUFFIXES = (LIST_SUFFIX, ".conf", ".json")
@@ -134,6 +136,8 @@ def load_list(path: Path | str) -> NetworkConfigList:
 
     ConfigError names the file and the field; it is also what a file that cannot be read ends in.
     """
+    from pathlib import Path
+
     path = Path(path)
     text = _read(path)
     made = _parsed(text, str(path))
@@ -150,6 +154,8 @@ def load_list(path: Path | str) -> NetworkConfigList:
 
 def load_directory(directory: Path | str) -> Directory:
     """Return all networks of a directory; a directory that is not there has none."""
+    from pathlib import Path
+
     directory = Path(directory)
     networks: list[NetworkConfigList] = []
     problems: list[ConfigError] = []
