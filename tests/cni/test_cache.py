@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import stat
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from podwire.cni import convert
 from podwire.cni.cache import Cache, Record
+from podwire.cni.config import parse_list
 from podwire.cni.errors import InvalidConfig, IOFailure
 from tests.cni.helpers import RESULT
 
@@ -56,6 +58,23 @@ def test_a_record_written_by_go_is_read(tmp_path: Path) -> None:
     result = found.typed_result()
     assert result is not None and result.ips[0].address == "10.0.0.2/8"
     assert not Cache(tmp_path).is_stale(found)
+
+
+def test_a_record_that_containerd_wrote_is_read_and_can_be_deleted_from(tmp_path: Path) -> None:
+    """The file as containerd 1.6.20 left it for a container of `ctr run --cni`."""
+    (tmp_path / "results").mkdir()
+    shutil.copy(Path(__file__).parent / "data" / "net-default-c1-eth0", tmp_path / "results")
+    (found,) = Cache(tmp_path).records()
+    assert (found.key, found.netns) == (("net", "default-c1", "eth0"), "")
+    result = found.typed_result()
+    assert result is not None
+    assert result.ips[0].address == "10.66.0.2/24"
+    assert result.interfaces[2].sandbox == "/proc/12388/ns/net"
+    network = parse_list(found.config)
+    assert [plugin.type for plugin in network.plugins] == ["bridge", "portmap"]
+    assert network.capabilities == ("portMappings",)
+    Cache(tmp_path).remove(*found.key)
+    assert list((tmp_path / "results").iterdir()) == []
 
 
 def test_e09_a_record_without_result_is_an_add_that_began(tmp_path: Path) -> None:
