@@ -7,6 +7,7 @@ import struct
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -457,8 +458,14 @@ def test_g16_a_pod_without_ports_touches_nothing_and_takes_no_lock(lab: Lab, pod
         portmap_call(lab, "CHECK", pod)
         portmap_call(lab, "DEL", pod)
         assert nat_lab.ruleset() == []
-        add(lab, pod, mapping(8080, 80))
+
+
+def test_g16_ports_of_any_address_take_no_lock_once_the_rules_are_there(lab: Lab, pod: Pod) -> None:
+    add(lab, pod, mapping(8080, 80))
+    with ruleset.exclusive(1e12):
+        add(lab, other(lab), mapping(8081, 80))
         portmap_call(lab, "DEL", pod)
+    assert len(nat_lab.elements("target_any4")) == 1
 
 
 def test_g16_the_wait_for_the_lock_is_bounded(lab: Lab, pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -696,6 +703,36 @@ def test_pods_that_come_at_once_get_the_port_once(bare: Lab) -> None:
         thread.join()
     assert sorted(outcomes) == ["got it", *["taken"] * 7]
     assert len(owners()) == 1
+
+
+def test_the_first_pods_that_come_at_once_make_each_rule_once(
+    bare: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(bare, Pod("first", ("10.1.0.99/24",), "f" * 64), mapping(8000, 80))
+    wanted = nat_lab.rules()
+    ruleset.remove_table(bare.kernel.nft)
+    barrier = threading.Barrier(2)
+    prepare = ruleset.prepare
+
+    def together(ours: Nft, *chains: ruleset.Chain) -> str:
+        """Let both have read the rules before either makes any, where nothing keeps them apart."""
+        text = prepare(ours, *chains)
+        with suppress(threading.BrokenBarrierError):
+            barrier.wait(0.2)
+        return text
+
+    def work(number: int) -> None:
+        pod = Pod(f"p{number}", (f"10.1.0.{number}/24",), f"{number:064}")
+        portmap_call(bare, "ADD", pod, mapping(8000 + number, 80))
+
+    monkeypatch.setattr(ruleset, "prepare", together)
+    threads = [threading.Thread(target=work, args=(number,)) for number in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(nat_lab.elements("target_any4")) == 2
+    assert nat_lab.rules() == wanted
 
 
 def test_long_names_fit_and_are_found_again(bare: Lab) -> None:

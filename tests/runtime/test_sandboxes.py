@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from podwire.cni.errors import CNIError, TryLater
+from podwire.runtime import shim, wire
 from podwire.runtime.api import (
     ContainerState,
     DNSConfig,
@@ -25,6 +28,8 @@ from podwire.runtime.api import (
 from podwire.runtime.embedded import EmbeddedRuntime
 from podwire.runtime.errors import Code, RuntimeFault
 from podwire.runtime.network import addresses
+from podwire.runtime.spawning import Spawner
+from podwire.runtime.supervisor import Spec
 from tests.runtime import helpers
 from tests.runtime.helpers import Places, container, ended, ran, shell, started, until
 
@@ -233,8 +238,8 @@ async def test_stop_ends_everything_at_once_and_keeps_the_exit_codes(
     await ran(runtime, sandbox, shell("exit 6", "done"))
     await started(runtime, sandbox, shell("trap '' TERM; sleep 60 & setsid sleep 60 & wait", "stubborn"))
     created = await runtime.create_container(sandbox, container("/bin/true", name="created"))
+    await until("its children run", lambda: len(helpers.processes_of([sandbox])) == 5)
     processes = helpers.processes_of([sandbox])
-    assert len(processes) >= 4
     await runtime.stop_pod_sandbox(sandbox)
     assert helpers.processes_of([sandbox]) == {} and not any(map(helpers.alive, processes))
     states = {status.metadata.name: status for status in await runtime.list_containers()}
@@ -287,6 +292,58 @@ async def test_a_killed_spawner_is_replaced(runtime: EmbeddedRuntime, places: Pl
         assert (await ran(runtime, sandbox, shell("exit 0", sandbox[:5]))).exit_code == 0
 
 
+async def test_a_supervisor_that_nobody_keeps_ends(runtime: EmbeddedRuntime, places: Places) -> None:
+    """The node is killed between asking the spawner and writing down that the sandbox is ready."""
+    for keep in (True, False):
+        state, run = places.base / f"state-{keep}", places.base / f"run-{keep}"
+        state.mkdir()
+        run.mkdir()
+        spec = Spec("f" * 64, str(state), str(run), "", "host", str(places.logs), 1, {}, 1000, 2)
+        spawner = Spawner(places.base / "spawner.log")
+        ours, theirs = socket.socketpair()
+        spawner.spawn(spec, theirs)
+        theirs.close()
+        loop = asyncio.get_running_loop()
+        ours.setblocking(False)
+        frames = wire.Decoder()
+        (hello,) = frames.feed(await loop.sock_recv(ours, 4096))
+        if keep:
+            await loop.sock_sendall(ours, wire.encode({"id": 1, "op": "keep"}))
+            assert list(frames.feed(await loop.sock_recv(ours, 4096))) == [{"id": 1, "ok": {}}]
+        ours.close()
+        if keep:
+            with shim.connect(run) as again:
+                await loop.sock_recv(again, 4096)
+                await loop.sock_sendall(again, wire.encode({"id": 2, "op": "shutdown"}))
+                assert list(frames.feed(await loop.sock_recv(again, 4096))) == [{"id": 2, "ok": {}}]
+        await until("it has ended", lambda pid=hello["pid"]: not helpers.alive(pid))  # type: ignore[misc]
+        assert (state / "supervisor.log").read_text() == ""
+        spawner.close()
+
+
+async def test_the_socket_is_private_and_takes_no_nonsense(runtime: EmbeddedRuntime, places: Places) -> None:
+    sandbox = await runtime.run_pod_sandbox(places.sandbox())
+    (path,) = places.run_dir.glob("sandboxes/*/shim.sock")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == places.root.stat().st_mode & 0o777 == 0o700
+    nonsense = [b"GET / HTTP/1.0\r\n\r\n", b"\0\0\0\x02{}", b"\0\0\0\x05[1,2]", b"\0\0", b"\xff" * 100_000]
+    for operation in ("start", "stop", "forget", "exec", "nope"):
+        nonsense.append(wire.encode({"id": 1, "op": operation}))
+        nonsense.append(
+            wire.encode({"id": 1, "op": operation, "container": "../x", "command": 5, "grace": "x"})
+        )
+    for data in nonsense:
+        with shim.connect(path.parent) as sock, contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            await asyncio.get_running_loop().sock_sendall(sock, data)
+            sock.shutdown(socket.SHUT_WR)
+            async with asyncio.timeout(5):
+                while await asyncio.get_running_loop().sock_recv(sock, 65536):
+                    pass
+    assert (await ran(runtime, sandbox, shell("exit 0"))).exit_code == 0
+    log = places.root / "sandboxes" / sandbox / "supervisor.log"
+    assert log.read_text() == ""
+
+
 async def test_events_tell_the_life_of_a_pod_in_order(runtime: EmbeddedRuntime, places: Places) -> None:
     events = runtime.events()
     sandbox = await runtime.run_pod_sandbox(places.sandbox())
@@ -327,7 +384,7 @@ async def test_fifty_at_once(runtime: EmbeddedRuntime, places: Places) -> None:
 async def test_a_resolv_conf_that_is_a_link_is_covered_where_it_points(
     places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a machine (a mount namespace of the test's own) with systemd's link, and without /etc/hostname."""
+    """On a machine (a mount namespace of the test's own) with systemd's link, shared mounts, no hostname."""
     program = """
 import asyncio, sys
 from pathlib import Path
@@ -336,7 +393,8 @@ from podwire.runtime.api import DNSConfig
 async def main():
     places = helpers.Places(Path(sys.argv[1]), helpers.FakeCni())
     runtime = places.runtime()
-    sandbox = await runtime.run_pod_sandbox(places.own_network(dns=DNSConfig(("10.0.0.10",))))
+    config = places.own_network(dns=DNSConfig(("10.0.0.10",)))
+    sandbox = await runtime.run_pod_sandbox(config)
     config = helpers.shell("cat /etc/resolv.conf; ls /etc; sleep 60")
     container = await helpers.started(runtime, sandbox, config)
     await helpers.until("log", lambda: b"resolv.conf\\n" in places.log())
@@ -350,11 +408,25 @@ asyncio.run(main())
         "set -e; mkdir -p /run/systemd/resolve; echo nameserver 127.0.0.53 > /run/systemd/resolve/stub; "
         "mount -t tmpfs none /etc; ln -s ../run/systemd/resolve/stub /etc/resolv.conf; "
         "echo root:x:0:0::/:/ > /etc/passwd; "
-        'echo 127.0.0.1 localhost > /etc/hosts; "$@"; cat /etc/resolv.conf; test ! -e /etc/hostname'
+        "echo 127.0.0.1 localhost > /etc/hosts; cat /proc/self/mountinfo > /run/before; "
+        '"$@"; diff /run/before /proc/self/mountinfo; cat /etc/resolv.conf; test ! -e /etc/hostname'
     )
     root = Path(__file__).parents[2]
     monkeypatch.setenv("PYTHONPATH", f"{root}:{root / 'src'}")
-    command = ["unshare", "-m", "sh", "-c", script, "sh", _python(), "-c", program, str(places.base)]
+    command = [
+        "unshare",
+        "-m",
+        "--propagation",
+        "shared",
+        "sh",
+        "-c",
+        script,
+        "sh",
+        _python(),
+        "-c",
+        program,
+        str(places.base),
+    ]
     done = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )

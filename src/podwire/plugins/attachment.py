@@ -8,18 +8,17 @@ namespace, a garbage collection or a person finds it.
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
+import os
+import struct
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import (
     IPv4Address,
-    IPv4Interface,
     IPv6Address,
     IPv6Interface,
-    ip_address,
-    ip_interface,
-    ip_network,
 )
 from socket import if_nametoindex
 
@@ -32,15 +31,18 @@ from podwire.kernel.links import AddrGenMode, Link
 from podwire.kernel.message import Message
 from podwire.kernel.netlink import RouteSocket
 from podwire.kernel.netns import Netns
+from podwire.plugins import parsed
 from podwire.plugins.failures import KERNEL, open_netns_if_there, undone_on_failure
-
-IPInterface = IPv4Interface | IPv6Interface
+from podwire.plugins.parsed import IPInterface
 
 MARK = "podwire"
 """The first word of the alias of everything that is ours."""
 _ALIAS_BYTES = 255
 _CARRIER_SECONDS = 2.0
 _OPERATIONAL = ("up", "unknown")  # netif_oper_up() in linux/netdevice.h
+_IFF_RUNNING = 0x40  # the same, and it has a carrier
+_SIOCGIFFLAGS = 0x8913
+_IFREQ = struct.Struct("16sH22x")
 _DAD_SECONDS = 5.0
 _TICK = 0.0005
 
@@ -138,11 +140,11 @@ def _configure(host: RouteSocket, inside: RouteSocket, index: int, plan: Plan) -
     host.send(*_host_end(plan))
     _forget_neighbours(host, plan)
     if plan.up:
-        _wait_for_carrier(inside, index)
+        _wait_for_carrier(inside, plan.identity.ifname)
         _wait_for_carrier(host, plan.identity.host_end)
         # The first port gives a bridge its carrier; with the spanning tree that takes half a minute.
         if plan.bridge.operstate not in _OPERATIONAL and not plan.bridge.data.get("stp"):
-            _wait_for_carrier(host, plan.bridge.index)
+            _wait_for_carrier(host, plan.bridge.name)
         if plan.dad:
             _wait_for_dad(inside, index)
 
@@ -181,11 +183,12 @@ def _write_sysctls(plan: Plan) -> None:
     values = {f"{conf}/accept_ra": 0, f"{conf}/autoconf": 0}
     wanted = any(ip.family == 6 for ip in plan.ips)
     if wanted:
+        if plan.dad:
+            values[f"{conf}/accept_dad"] = 1
         values |= {
             f"{conf}/disable_ipv6": 0,
             f"{conf}/keep_addr_on_down": 1,
             f"{conf}/ndisc_notify": 1,
-            f"{conf}/accept_dad": 1 if plan.dad else 0,
         }
     try:
         sysctl.write_all(values)
@@ -196,7 +199,7 @@ def _write_sysctls(plan: Plan) -> None:
 
 def _container_end(index: int, plan: Plan) -> list[Message]:
     messages = [links.configure(index, addr_gen_mode=AddrGenMode.NONE)]
-    wanted: list[IPInterface] = [ip_interface(ip.address) for ip in plan.ips]
+    wanted: list[IPInterface] = [parsed.interface(ip.address) for ip in plan.ips]
     if any(one.version == 6 for one in wanted):
         messages.append(
             addresses.add(index, link_local(plan.mac), nodad=not plan.dad, scope=addresses.SCOPE_LINK)
@@ -228,11 +231,11 @@ def effective_routes(wanted: Iterable[Route], ips: Sequence[IPConfig]) -> list[R
     """
     gateways = {ip.family: ip.gateway for ip in reversed(ips) if ip.gateway}
     seen: set[tuple[object, ...]] = {
-        (str(ip_interface(ip.address).network), 0, None) for ip in ips if ip.family == 4
+        (parsed.interface(ip.address).network, 0, None) for ip in ips if ip.family == 4
     }
     result = []
     for route in wanted:
-        key = (str(ip_network(route.dst, strict=False)), route.priority, route.table)
+        key = (parsed.network(route.dst), route.priority, route.table)
         if key in seen:
             continue
         seen.add(key)
@@ -244,12 +247,12 @@ def effective_routes(wanted: Iterable[Route], ips: Sequence[IPConfig]) -> list[R
 
 
 def _route(index: int, route: Route, own: Sequence[IPInterface]) -> Message:
-    gateway = ip_address(route.gw) if route.gw else None
+    gateway = parsed.address(route.gw) if route.gw else None
     onlink = (
         gateway is not None and not gateway.is_link_local and not any(gateway in one.network for one in own)
     )
     return routes.add(
-        ip_network(route.dst, strict=False),
+        parsed.network(route.dst),
         device=index,
         gateway=gateway,
         table=routes.TABLE_MAIN if route.table is None else route.table,
@@ -276,27 +279,33 @@ def _forget_neighbours(host: RouteSocket, plan: Plan) -> None:
     """Drop what the host remembers of these addresses' earlier holders, where their MAC may differ."""
     for ip in plan.ips if plan.mac_given else plan.ips[1:]:
         try:
-            host.send(neighbours.delete(plan.bridge.index, ip_interface(ip.address).ip))
+            host.send(neighbours.delete(plan.bridge.index, parsed.interface(ip.address).ip))
         except KernelError as error:
             if error.errno != errno.ENOENT:
                 raise
 
 
-def _wait_for_carrier(sock: RouteSocket, target: int | str) -> None:
+def _wait_for_carrier(sock: RouteSocket, name: str) -> None:
     """Wait until the kernel has noticed that a link has a carrier: until then it drops packets (below 1 ms).
 
     A bridge forwards by a port from the same moment.
     """
     limit = time.monotonic() + _CARRIER_SECONDS
-    while True:
-        link = links.get(sock, target)
-        if link is None:
-            raise KernelError(errno.ENODEV, "look up link", str(target), "it is gone again")
-        if link.carrier and link.operstate in _OPERATIONAL:
-            return
+    while not _device_flags(sock, name) & _IFF_RUNNING:
         if time.monotonic() > limit:
-            raise TryLater(f"link {link.name} has no carrier after {_CARRIER_SECONDS:.0f} s")
+            raise TryLater(f"link {name} has no carrier after {_CARRIER_SECONDS:.0f} s")
         time.sleep(_TICK)
+
+
+def _device_flags(sock: RouteSocket, name: str) -> int:
+    """Return a link's IFF_* flags in the socket's namespace (netdevice(7)); get() costs ten times that."""
+    request = _IFREQ.pack(os.fsencode(name), 0)
+    try:
+        answer = fcntl.ioctl(sock.fileno(), _SIOCGIFFLAGS, request)
+    except OSError as error:
+        raise KernelError(error.errno or errno.EIO, "look up link", name) from error
+    flags: int = _IFREQ.unpack(answer)[1]
+    return flags
 
 
 def _wait_for_dad(inside: RouteSocket, index: int) -> None:
@@ -318,16 +327,28 @@ def _wait_for_dad(inside: RouteSocket, index: int) -> None:
 
 def find(kernel: Kernel, identity: Identity) -> Link | None:
     """Return the attachment's host end, or ``None`` if there is none that is ours."""
-    link = links.get(kernel.route(), identity.host_end)
+    host = kernel.route()
+    try:
+        _device_flags(host, identity.host_end)
+    except KernelError as error:
+        if error.errno == errno.ENODEV:
+            return None
+        raise
+    link = links.get(host, identity.host_end)
     return link if link is not None and identity.owns(link) else None
 
 
-def detach(kernel: Kernel, identity: Identity) -> None:
-    """Remove the pair by its host end, wherever the other end is and whatever its name; or do nothing."""
+def detach(kernel: Kernel, identity: Identity) -> bool:
+    """Remove the pair by its host end, wherever the other end is and whatever its name.
+
+    False if there is none.
+    """
     link = links.get(kernel.route(), identity.host_end)
     # Killed between making the pair and naming it: no alias yet, but no other maker uses this name and MAC.
     if link is not None and (identity.owns(link) or (not link.alias and link.mac == identity.host_mac)):
-        kernel.links.remove(link.name)
+        kernel.links.remove(link)
+        return True
+    return False
 
 
 def detach_foreign(netns: str, ifname: str, mac: str) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from ipaddress import ip_interface
 
 import msgspec
 
 from podwire.cni.args import check_ifname
 from podwire.cni.errors import (
+    AlreadyAttached,
     CNIError,
     InvalidConfig,
     InvalidEnvironment,
@@ -27,7 +27,7 @@ from podwire.cni.types import NO_DNS
 from podwire.kernel import links
 from podwire.kernel.host import Kernel
 from podwire.kernel.links import Link
-from podwire.plugins import antispoof, attachment, bridge_device, verification
+from podwire.plugins import antispoof, attachment, bridge_device, parsed, verification
 from podwire.plugins.attachment import Identity, Plan
 from podwire.plugins.failures import KERNEL, open_netns, told, undone_on_failure
 
@@ -155,7 +155,7 @@ def add(request: Request[Config], kernel: Kernel) -> Result:
     mac = requested_mac(request)
     with open_netns(request.netns) as container, told(f'bridge "{config.name}"'):
         if attachment.find(kernel, identity) is not None:
-            raise CNIError(
+            raise AlreadyAttached(
                 f"container {identity.container_id} has {identity.ifname} on network {request.name} already",
                 "a DEL must come before a second ADD",
                 code=KERNEL,
@@ -200,7 +200,7 @@ def add(request: Request[Config], kernel: Kernel) -> Result:
 
 def _with_gateway(ip: IPConfig, config: Config) -> IPConfig:
     """Fill in the gateway of an address that has none: the first one of its subnet, if that leaves others."""
-    subnet = ip_interface(ip.address).network
+    subnet = parsed.interface(ip.address).network
     if ip.gateway or not config.gateway or subnet.num_addresses == 1:
         return ip
     return IPConfig(ip.address, str(subnet[0 if subnet.num_addresses == 2 else 1]))
@@ -219,7 +219,7 @@ def _default_routes(config: Config, given: tuple[Route, ...], ips: tuple[IPConfi
     ]
 
 
-def _protect(kernel: Kernel, request: Request[Config], plan: Plan, undo: list[Callable[[], None]]) -> None:
+def _protect(kernel: Kernel, request: Request[Config], plan: Plan, undo: list[Callable[[], object]]) -> None:
     """Make what the attachment needs beside its links: the MAC check and the masquerading."""
     config, identity = request.config, plan.identity
     if config.macspoofchk:
@@ -231,7 +231,7 @@ def _protect(kernel: Kernel, request: Request[Config], plan: Plan, undo: list[Ca
         undo.append(
             lambda: masquerade.remove(kernel, identity.container_id, identity.ifname, identity.network)
         )
-        owned = [ip_interface(ip.address) for ip in plan.ips]
+        owned = [parsed.interface(ip.address) for ip in plan.ips]
         masquerade.add(
             kernel,
             identity.network,
@@ -277,8 +277,8 @@ def check(request: Request[Config], kernel: Kernel) -> None:
                 identity.network,
                 identity.container_id,
                 identity.ifname,
-                [ip_interface(ip.address).ip for ip in ips],
-                [ip_interface(ip.address).network for ip in ips],
+                [parsed.interface(ip.address).ip for ip in ips],
+                [parsed.interface(ip.address).network for ip in ips],
             )
             if faults:
                 raise CNIError(f"ipMasq: {'; '.join(faults)}", code=KERNEL)
@@ -306,7 +306,8 @@ def delete(request: Request[Config], kernel: Kernel) -> None:
 
 
 def _unlink(request: Request[Config], kernel: Kernel, identity: Identity) -> None:
-    attachment.detach(kernel, identity)
+    if attachment.detach(kernel, identity):
+        return
     result = request.prev_result
     index = result.interface_index(identity.ifname) if result else None
     if result is not None and index is not None and result.interfaces[index].mac:

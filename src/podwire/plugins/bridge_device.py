@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from ipaddress import ip_address, ip_interface
 
 from podwire.cni.errors import InvalidConfig
 from podwire.cni.plugin import IPConfig
@@ -23,8 +22,10 @@ from podwire.kernel.errors import KernelError
 from podwire.kernel.host import Kernel
 from podwire.kernel.links import AddrGenMode, Link
 from podwire.kernel.message import Message
-from podwire.plugins.attachment import MARK, IPInterface, broadcast, link_local
+from podwire.plugins import parsed
+from podwire.plugins.attachment import MARK, broadcast, link_local
 from podwire.plugins.failures import undoing, undone_on_failure
+from podwire.plugins.parsed import IPInterface
 
 _lock = threading.Lock()
 _VERIFIED_MAX = 256
@@ -151,13 +152,13 @@ def gateway_interfaces(ips: Sequence[IPConfig]) -> list[IPInterface]:
     for ip in ips:
         if not ip.gateway:
             continue
-        subnet = ip_interface(ip.address).network
-        gateway = ip_address(ip.gateway)
+        subnet = parsed.interface(ip.address).network
+        gateway = parsed.address(ip.gateway)
         if gateway in subnet:
             length = subnet.prefixlen
         else:
             length = 64 if gateway.is_link_local else gateway.max_prefixlen
-        one: IPInterface = ip_interface(f"{gateway}/{length}")
+        one: IPInterface = parsed.interface(f"{gateway}/{length}")
         if one not in result:
             result.append(one)
     return result
@@ -172,7 +173,7 @@ def prepare(kernel: Kernel, bridge: Link, wanted: Wanted, ips: Sequence[IPConfig
     needed = gateway_interfaces(ips)
     subnets = [
         subnet
-        for subnet in dict.fromkeys(ip_interface(ip.address).network for ip in ips if ip.gateway)
+        for subnet in dict.fromkeys(parsed.interface(ip.address).network for ip in ips if ip.gateway)
         if not any(subnet == one.network for one in needed)
     ]
     adoption = _adoption(bridge, wanted)

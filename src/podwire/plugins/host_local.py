@@ -11,12 +11,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
 
 import msgspec
 
 from podwire.cni.errors import (
+    AlreadyAttached,
     CNIError,
     IncompatibleVersion,
     InvalidConfig,
@@ -100,10 +102,14 @@ def range_sets(config: Config) -> tuple[RangeSet, ...]:
 
     InvalidConfig (7) names the field and the value that cannot be.
     """
+    return _range_sets(config.runtimeConfig.ipRanges, config.ipam)
+
+
+@lru_cache(maxsize=64)
+def _range_sets(supplied: tuple[tuple[RangeConfig, ...], ...], ipam: IPAMConfig) -> tuple[RangeSet, ...]:
     named: list[tuple[str, Sequence[RangeConfig]]] = [
-        (f"runtimeConfig.ipRanges[{n}]", each) for n, each in enumerate(config.runtimeConfig.ipRanges)
+        (f"runtimeConfig.ipRanges[{n}]", each) for n, each in enumerate(supplied)
     ]
-    ipam = config.ipam
     if ipam.subnet:
         named.append(("", (ipam,)))
     elif ipam.rangeStart or ipam.rangeEnd or ipam.gateway:
@@ -169,7 +175,7 @@ def _told() -> Iterator[None]:
     except AddressTaken as error:
         raise CNIError(str(error), code=TAKEN) from error
     except AlreadyAllocated as error:
-        raise CNIError(str(error), code=DUPLICATE) from error
+        raise AlreadyAttached(str(error), code=DUPLICATE) from error
     except StoreError as error:
         raise IOFailure(str(error)) from error
     except IPAMError as error:

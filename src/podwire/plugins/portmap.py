@@ -246,13 +246,16 @@ def _make(
     device: str,
 ) -> None:
     cluttered = False
+    alone = any(each.address is not None for each in ports)
     for attempt in range(_TRIES):
         held = elements.held_by(kernel, owner)
-        partly = any(each.address is not None for each in ports) or any(each.address for each in held)
-        partly = partly or cluttered
-        lock: AbstractContextManager[None] = ruleset.exclusive(request.deadline) if partly else nullcontext()
+        # Only one at a time makes rules: two would make the one of the mark bit twice.
+        alone = (
+            alone or any(each.address for each in held) or bool(ruleset.prepare(kernel.nft, *chains.values()))
+        )
+        lock: AbstractContextManager[None] = ruleset.exclusive(request.deadline) if alone else nullcontext()
         with lock:
-            preparation = ruleset.prepare(kernel.nft, *chains.values())
+            preparation = ruleset.prepare(kernel.nft, *chains.values()) if alone else ""
             old = elements.leftovers(kernel, owner) if cluttered else elements.removal(kernel, owner, held)
             text = old + elements.creation(owner, ports, chains)
             if device:
@@ -265,8 +268,9 @@ def _make(
                 if taken is not None:
                     raise taken from error
                 if attempt < _TRIES - 1:
+                    # What was read has changed since, or stands in the way though nobody has it.
                     cluttered = exists
-                    # What was read has changed since: the next reading sees it.
+                    alone = alone or exists
                     continue
                 if error.errno == errno.EINVAL:
                     _blame_conditions(request, error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ipaddress import ip_address, ip_interface, ip_network
 
 from podwire.cni.errors import CNIError
 from podwire.cni.plugin import Interface, Result
@@ -13,8 +12,10 @@ from podwire.kernel.links import Link, get
 from podwire.kernel.netlink import RouteSocket
 from podwire.kernel.netns import Netns
 from podwire.kernel.routes import TABLE_MAIN, list_routes
-from podwire.plugins.attachment import IPInterface, effective_routes
+from podwire.plugins import parsed
+from podwire.plugins.attachment import effective_routes
 from podwire.plugins.failures import KERNEL
+from podwire.plugins.parsed import IPInterface
 
 
 def _fail(text: str) -> CNIError:
@@ -65,7 +66,7 @@ def container_end(container: Netns, ifname: str, result: Result, *, up: bool) ->
         held = {one.address for one in list_addresses(inside, link.index)}
         ips = result.ips_of(ifname)
         for ip in ips:
-            if ip_interface(ip.address) not in held:
+            if parsed.interface(ip.address) not in held:
                 raise _fail(f"interface {ifname}: the address {ip.address} is missing")
         _routes(inside, link.index, result, ifname)
 
@@ -83,8 +84,8 @@ def _routes(inside: RouteSocket, index: int, result: Result, ifname: str) -> Non
         if route.family not in families:
             continue
         key = (
-            ip_network(route.dst, strict=False),
-            ip_address(route.gw) if route.gw else None,
+            parsed.network(route.dst),
+            parsed.address(route.gw) if route.gw else None,
             TABLE_MAIN if route.table is None else route.table,
         )
         if key not in present:
