@@ -65,6 +65,14 @@ class Case:
             pod.previous = profiles.wire(pod, address)
         return pod
 
+    def second_interface(self, pod: Pod) -> Pod:
+        """Return the same container with another interface, not attached yet."""
+        second = Pod(next(self._numbers), pod.container_id, pod.netns, "net1")
+        self.subject.profile.prepare(second.number)
+        if self.subject.kind is Kind.CHAINED:
+            second.previous = profiles.wire(second)
+        return second
+
     def remove_netns(self, pod: Pod) -> None:
         """Take the pod's namespace away, as when its last process has died."""
         if self.subject.kind is Kind.CHAINED:
@@ -162,9 +170,14 @@ class Case:
         return pod
 
     def witness(self) -> None:
-        """Attach a pod that stays, where that is possible: shared state is there, and must survive."""
-        if not self.subject.single:
-            self.added()
+        """Attach a pod that stays: what all attachments share is there, and must survive.
+
+        Where only one attachment is possible it goes at once, and the shared state may stay.
+        """
+        pod = self.added()
+        if self.subject.single:
+            self.run("DEL", pod)
+            self.remove_netns(pod)
 
     def host(self) -> Snapshot:
         """Take the state of the host: network, rules, files."""

@@ -318,7 +318,8 @@ def wire(pod: Pod, address: str = "") -> dict[str, Any]:
             inner = links.get(within, pod.ifname)
             index = inner.index if inner else 0
             within.send(addresses.add(index, own))
-            within.send(routes.add(None, device=index, gateway=_GATEWAY.ip))
+            # A metric of its own: a container with two interfaces has two default routes.
+            within.send(routes.add(None, device=index, gateway=_GATEWAY.ip, metric=pod.number))
     if bridge is None or outer is None or inner is None:
         raise RuntimeError("a link that was just made is gone")
     return {

@@ -103,7 +103,8 @@ def _nft_object(kind: str, value: Mapping[str, Any]) -> Iterator[str]:
     if kind == "rule":
         yield f"nft rule in {place}: {_plain(value.get('expr', []))} {value.get('comment', '')}".rstrip()
         return
-    yield f"nft {kind} {place}"
+    if kind != "table":  # an empty one holds nothing
+        yield f"nft {kind} {place}"
     for element in value.get("elem", ()):
         yield f"nft element of {place}: {_plain(element)}"
 

@@ -9,7 +9,7 @@ import msgspec
 
 from podwire.cni import versions
 from podwire.conformance.case import Case
-from podwire.conformance.catalogue import INSIDE, check
+from podwire.conformance.catalogue import OWN, check
 from podwire.conformance.findings import Problem, Severity, Skip
 
 _CONTAINER = {"CNI_CONTAINERID": "conformance-1", "CNI_NETNS": "/run/netns/none", "CNI_IFNAME": "eth0"}
@@ -131,9 +131,7 @@ def error_version(case: Case) -> Iterator[Problem]:
         yield Problem(ran.label, f"cniVersion is {ran.error.get('cniVersion')!r}, want {case.version!r}")
 
 
-@check(
-    "own-netns", "2 Parameters", "error code 8, and nothing done", severity=Severity.WEAKNESS, kinds=INSIDE
-)
+@check("own-netns", "2 Parameters", "error code 8, and nothing done", severity=Severity.WEAKNESS, kinds=OWN)
 def own_netns(case: Case) -> Iterator[Problem]:
     """CNI_NETNS that is the plugin's own namespace."""
     pod = case.pod()
@@ -155,6 +153,23 @@ def unknown_keys(case: Case) -> Iterator[Problem]:
     ran = case.add(pod, config=config, label="ADD with args, runtimeConfig and cni.dev/future")
     yield from case.succeeded(ran, silent=False)
     case.run("DEL", pod, config=config)
+
+
+@check("key-missing", "2 Errors", "success, or an error of the protocol; no crash")
+def key_missing(case: Case) -> Iterator[Problem]:
+    """The plugin's own keys, left out or null, each in turn."""
+    whole = case.config()
+    for key in [one for one in whole if one not in {"cniVersion", "name", "type"}]:
+        pod = case.pod()
+        absent = {name: value for name, value in case.config(pod).items() if name != key}
+        for label, config in ((f"without {key}", absent), (f"with {key} = null", {**absent, key: None})):
+            for command in ("ADD", "DEL"):
+                ran = case.run(command, pod, config=config, label=f"{command} {label}")
+                if ran.hung or (ran.status != 0 and ran.error is None):
+                    yield Problem(ran.label, ran.describe())
+                if ran.status != 0:
+                    break
+        case.remove_netns(pod)
 
 
 @check("cni-args", "Conventions: CNI_ARGS", "an ADD that succeeds")
