@@ -88,9 +88,10 @@ def _show(
     shown = list(outcomes) if verbose else failed
     console.print(Text(f"{executable}  (versions {', '.join(versions)})", style="bold"))
     if shown:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for heading, ratio in (("", None), ("CHECK", None), ("SECTION", None), ("FINDING", 1)):
-            table.add_column(heading, ratio=ratio, overflow="fold", vertical="top")
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
+        for heading in ("", "CHECK", "SECTION"):
+            table.add_column(heading, no_wrap=True)
+        table.add_column("FINDING", ratio=1, overflow="fold")
         for one in shown:
             word = str(one.weight if one.status is Status.FAILED else one.status)
             table.add_row(Text(word, style=_STYLES[word]), one.check, one.section, Text(_told(one)))

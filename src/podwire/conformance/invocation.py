@@ -52,7 +52,7 @@ class Ran(msgspec.Struct, frozen=True):
             details = f"; {error['details']}" if error.get("details") else ""
             return f"{how}, code {error['code']}: {error.get('msg')}{details}"
         shown = shorten(self.stdout.decode(errors="replace").strip()) if self.stdout.strip() else "nothing"
-        noise = f", stderr: {shorten(self.stderr.decode(errors='replace').strip())}" if self.stderr else ""
+        noise = f", stderr: {_tail(self.stderr.decode(errors='replace'))}" if self.stderr.strip() else ""
         return f"{how}, stdout: {shown}{noise}"
 
 
@@ -60,6 +60,11 @@ def shorten(text: str, limit: int = _SHOWN) -> str:
     """Return text as one line of at most ``limit`` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def _tail(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else "…" + line[1 - _SHOWN :]
 
 
 def execute(

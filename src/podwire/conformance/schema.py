@@ -129,7 +129,7 @@ def _ip_faults(ip: Mapping[str, Any], place: str, interfaces: int, *, at_1: bool
     ):
         yield f"{place}.version {family} is not that of {ip['address']}"
     index = ip.get("interface")
-    if isinstance(index, int) and not 0 <= index < interfaces:
+    if isinstance(index, int) and index >= interfaces:
         yield f"{place}.interface {index}: there are {interfaces} interfaces"
 
 
