@@ -14,7 +14,7 @@ from podwire.conformance.subject import Subject
 
 GO = "/usr/lib/cni"
 EXEMPLAR = Path(__file__).with_name("exemplar.py")
-SOUND = {"version"}
+SOUND = {"version", "add"}
 """Checks that run beside those that a fault is for: they must go on passing."""
 
 
