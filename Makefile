@@ -59,7 +59,7 @@ $(STAMP): requirements.lock pyproject.toml | packages
 	@touch $@
 
 demo: setup
-	@$(BIN)/python examples/hello/demo.py
+	@$(BIN)/python examples/demo.py
 
 test: setup
 	@$(BIN)/pytest -n 2 --dist worksteal $(TESTS)

@@ -101,14 +101,19 @@ class Machine:
         out, err = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             found = main([command, "--root", str(self.root), *rest])
-        said, complaint = (stream.buffer.getvalue().decode() for stream in (out, err))  # type: ignore[attr-defined]
+        said, complaint = (stream.buffer.getvalue().decode() for stream in (out, err))
         assert found == status, f"{arguments}: {found}\n{said}\n{complaint}"
         return subprocess.CompletedProcess(arguments, found, said, complaint)
 
-    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-        """Run the command beside the test."""
+    @contextmanager
+    def start(self, *arguments: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
+        """The command beside the test; killed at the end if it still runs."""
         command = [sys.executable, "-m", "podwire", *arguments]
-        return subprocess.Popen(command, text=True, env=self.environment, **options)
+        with subprocess.Popen(command, text=True, env=self.environment, **options) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def write(self, name: str, text: str) -> None:
         """Put a manifest into the directory in one step."""
@@ -129,10 +134,7 @@ class Machine:
     def watching(self) -> Iterator[subprocess.Popen[str]]:
         """``get pods --watch``."""
         with self.start("get", "pods", "-w", "--no-headers", "-A", stdout=subprocess.PIPE) as watch:
-            try:
-                yield watch
-            finally:
-                watch.kill()
+            yield watch
 
     def wait_for(self, *wanted: str) -> None:
         """Return when each ``name=STATUS`` of ``wanted`` has been seen, as the watch tells it."""

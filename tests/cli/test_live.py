@@ -67,8 +67,8 @@ def test_a_line_for_every_change_and_none_without(capsys: pytest.CaptureFixture[
         "web 0/1 ContainerCreating",
         "web 1/1 Running 10.0.0.2,fd00::2",
         "web 1/1 Running 10.0.0.2,fd00::2 restarts=1",
-        "prod/db 0/1 CreateContainerError c: no command",
         "web removed",
+        "prod/db 0/1 CreateContainerError c: no command",
     ]
 
 

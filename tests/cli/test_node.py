@@ -271,3 +271,83 @@ def test_json_output_of_a_table_is_never_mixed_with_words(machine: Machine) -> N
     empty = machine.ask("get", "pods", "-o", "json")
     assert json.loads(empty.stdout)["items"] == []
     assert "No pods found" in machine.ask("get", "pods").stderr
+
+
+def test_a_kill_while_pods_come_up_makes_nothing_twice(machine: Machine) -> None:
+    before = host()
+    count = 12
+    for number in range(count):
+        machine.write(f"{number}.yaml", SLEEPER.format(name=f"p{number}"))
+    with machine.start("up", str(machine.manifests), "--node-name", "n1", stdout=subprocess.PIPE) as node:
+        for line in lines(node, 20):
+            if " Running " in line:
+                break
+        node.kill()
+    machine.up()
+    machine.wait_for(*(f"p{number}=Running" for number in range(count)))
+    pods = json.loads(machine.ask("get", "pods", "-o", "json").stdout)["items"]
+    addresses = [entry["ip"] for pod in pods for entry in pod["status"]["podIPs"]]
+    assert len(set(addresses)) == len(addresses) == 2 * count
+    kept = {path.name for path in (machine.root / "lib" / "networks" / "podwire").iterdir()}
+    assert {name for name in kept if "." in name and not name.startswith("last")} == {
+        address for address in addresses if "." in address
+    }
+    ports = json.loads(output("ip", "-j", "link", "show", "master", "podwire0"))
+    assert len(ports) == count
+    machine.podwire("down", "--timeout", "2")
+    assert host() == before
+
+
+def test_the_directory_is_live(machine: Machine) -> None:
+    networks = machine.root / "lib" / "networks" / "podwire"
+    with machine.start("up", str(machine.manifests), "--node-name", "n1", stdout=subprocess.PIPE) as node:
+        said = lines(node, 30)
+
+        def until(word: str) -> str:
+            return next(line for line in said if word in line)
+
+        machine.write("a.yaml", SLEEPER.format(name="a"))
+        until("a-n1 1/1 Running")
+        machine.write("a.yaml", SLEEPER.format(name="a").replace("hello", "goodbye"))
+        until("a-n1 1/1 Running")
+        assert machine.ask("logs", "a").stdout == "goodbye from a\n"
+        machine.write("a.yaml", "half: [")
+        assert f"{machine.manifests}/a.yaml:2" in until("problem:")
+        assert machine.pod("a")["status"]["phase"] == "Running"
+        (machine.manifests / "a.yaml").unlink()
+        until("a-n1 removed")
+        assert not [path.name for path in networks.iterdir() if path.name.startswith("10.")]
+        machine.write("a.yaml", SLEEPER.format(name="a"))
+        until("a-n1 1/1 Running")
+        node.terminate()
+        until("podwire down")
+
+
+def test_the_live_table_of_a_terminal(machine: Machine) -> None:
+    machine.write("a.yaml", SLEEPER.format(name="a"))
+    machine.write("bad.yaml", BROKEN)
+    leader, follower = pty.openpty()
+    subprocess.run(["stty", "rows", "40", "columns", "160"], stdin=follower, check=True)
+    with machine.start(
+        "up", str(machine.manifests), "--node-name", "n1", stdin=follower, stdout=follower, stderr=follower
+    ) as node:
+        os.close(follower)
+        said = b""
+        while b"Running" not in said and select.select([leader], [], [], 20)[0]:
+            said += os.read(leader, 65536)
+        node.send_signal(signal.SIGINT)
+        while b"podwire down" not in said and select.select([leader], [], [], 20)[0]:
+            said += os.read(leader, 65536)
+        assert node.wait(20) == 0
+    os.close(leader)
+    text = re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]", b"", said).decode()
+    for word in (
+        "node n1",
+        "NAME",
+        "a-n1",
+        "1/1",
+        "10.201.0.2,fd5a:201::2",
+        "bad.yaml:7",
+        "1 pod goes on running",
+    ):
+        assert word in text, text

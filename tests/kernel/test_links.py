@@ -261,20 +261,27 @@ def test_delete_by_name_and_by_index(sock: RouteSocket) -> None:
 @kernel
 def test_the_list_is_what_ip_lists(sock: RouteSocket) -> None:
     sock.send(links.bridge("br0", up=True), links.veth("a", "b", up=True), links.ifb("i0"))
-    ours = {
-        link.name: (link.index, link.mac, link.mtu, link.up, link.operstate.upper())
-        for link in links.list_links(sock)
-    }
-    theirs = {
-        seen["ifname"]: (
-            seen["ifindex"],
-            seen["address"],
-            seen["mtu"],
-            "UP" in seen["flags"],
-            seen["operstate"],
-        )
-        for seen in helpers.ip("link", "show")
-    }
+
+    def listed() -> dict[str, tuple[object, ...]]:
+        return {
+            link.name: (link.index, link.mac, link.mtu, link.up, link.operstate.upper())
+            for link in links.list_links(sock)
+        }
+
+    while True:  # until the kernel has noticed the carriers, by work of its own
+        ours = listed()
+        theirs = {
+            seen["ifname"]: (
+                seen["ifindex"],
+                seen["address"],
+                seen["mtu"],
+                "UP" in seen["flags"],
+                seen["operstate"],
+            )
+            for seen in helpers.ip("link", "show")
+        }
+        if ours == listed():
+            break
     assert ours == theirs
     assert {link.name for link in links.list_links(sock, kind="veth")} == {"a", "b"}
     assert links.list_links(sock, kind="nosuch") == []

@@ -57,6 +57,20 @@ def test_one_link_by_name_and_one_by_index(sock: RouteSocket, remover: LinkRemov
     assert helpers.link_names() == {"lo"}
 
 
+def test_a_link_as_it_was_read_is_that_one_whoever_has_its_name_now(
+    sock: RouteSocket, remover: LinkRemover
+) -> None:
+    sock.send(links.veth("a", "b"), links.veth("c", "d"))
+    first, second = links.get(sock, "a"), links.get(sock, "c")
+    assert first is not None
+    assert second is not None
+    remover.remove(first)
+    assert helpers.link_names() == {"lo", "c", "d"}
+    sock.send(links.delete("c"), links.veth("c", "e", index=60))
+    remover.remove(second, first)
+    assert helpers.link_names() == {"lo", "c", "e"}
+
+
 def test_a_hundred_by_concurrent_callers_each_gone_when_told(sock: RouteSocket, remover: LinkRemover) -> None:
     sock.send(*(links.veth(f"v{number}", f"p{number}") for number in range(100)))
     sock.send(links.veth("foreign", "other"), links.configure("foreign", group=7))

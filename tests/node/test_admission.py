@@ -46,9 +46,17 @@ def test_g12_the_same_port_twice_in_one_pod_is_refused() -> None:
     with pytest.raises(PodRefused) as refused:
         claims(twice)
     assert refused.value.message == (
-        "spec.containers[1].ports[0].hostPort: 8077/TCP is already asked for by "
+        "spec.containers[1].ports[0].hostPort: TCP port 8077 of all addresses is already asked for by "
         "spec.containers[0].ports[0].hostPort"
     )
+
+
+def test_g09_one_pod_may_have_a_port_on_all_addresses_and_on_one() -> None:
+    ports = [
+        {"containerPort": 123, "hostPort": 987},
+        {"containerPort": 456, "hostPort": 987, "hostIP": "1.2.3.4"},
+    ]
+    assert len(claims(pod(containers=[container("a", ports=ports)]))) == 2
 
 
 def test_the_waiting_pod_is_told_when_the_holder_goes() -> None:
@@ -60,7 +68,7 @@ def test_the_waiting_pod_is_told_when_the_holder_goes() -> None:
     assert conflict is not None
     assert conflict.message == (
         "node(s) didn't have free ports for the requested pod ports: "
-        "spec.containers[0].ports[0].hostPort 80/TCP is held by pod default/first"
+        "spec.containers[0].ports[0].hostPort: TCP port 80 of all addresses is held by pod default/first"
     )
     ports.release("uid-second")
     ports.release("uid-nobody")

@@ -2,7 +2,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from aiohttp import web
+
+from podwire.kube.objects import HTTPGetAction, LifecycleHandler
 from podwire.node.clock import VirtualClock
+from podwire.node.errors import HookFailed
+from podwire.node.lifecycle import run_hook
 from podwire.runtime.api import ExecResult
 from podwire.runtime.fake import FakeRuntime, Program
 from tests.node.helpers import bench, container, pod
@@ -140,3 +146,28 @@ async def test_edit_under_the_same_uid_restarts_the_changed_container_alone(tmp_
         await b.until(lambda: b.runtime.count("start_container", "b") == 2)
         assert b.runtime.count("start_container", "a") == 1
         assert b.runtime.count("run_pod_sandbox") == 1
+
+
+async def test_http_hook_fails_on_an_error_status() -> None:
+    async def handle(request: web.Request) -> web.Response:
+        return web.Response(status=int(request.query["code"]))
+
+    app = web.Application()
+    app.router.add_get("/hook", handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    port = runner.addresses[0][1]
+    clock = VirtualClock()
+    (main,) = pod().spec.containers
+
+    async def call(code: int) -> None:
+        handler = LifecycleHandler(http_get=HTTPGetAction(port=port, path=f"/hook?code={code}"))
+        await run_hook(handler, main, "id", "127.0.0.1", runtime=FakeRuntime(clock), clock=clock, timeout=5)
+
+    try:
+        await call(200)
+        with pytest.raises(HookFailed, match="HTTP status 500"):
+            await call(500)
+    finally:
+        await runner.cleanup()

@@ -78,7 +78,8 @@ class Machine:
 
 
 @asynccontextmanager
-async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
+async def machine(tmp_path: Path, *, leave: bool = False) -> AsyncIterator[Machine]:
+    """A running node; at the end its pods are removed, unless they are to be left for the next one."""
     with Kernel.open() as kernel:
         made = {kind: plugin for kind in plugins.TYPES if (plugin := plugins.load(kind)) is not None}
         cni = Runtime(made, kernel, path=(), cache_dir=tmp_path / "cni")
@@ -91,11 +92,17 @@ async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
         finally:
             node.stop()
             await task
+            if not leave:
+                for sandbox in await runtime.list_pod_sandbox():
+                    await runtime.remove_pod_sandbox(sandbox.id)
             await runtime.close()
 
 
 def server(**fields: Any) -> dict[str, Any]:
-    script = f"mkdir -p /tmp/www-$PORT && echo hello-$NAME > /tmp/www-$PORT/index.html && exec {SHELL} httpd -f -p $PORT -h /tmp/www-$PORT"
+    script = (
+        "mkdir -p /tmp/www-$PORT && echo hello-$NAME > /tmp/www-$PORT/index.html && "
+        f"exec {SHELL} httpd -f -p $PORT -h /tmp/www-$PORT"
+    )
     env = [
         {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "PORT", "value": "8080"},
@@ -148,7 +155,7 @@ async def test_pods_serve_each_other_and_leave_nothing(tmp_path: Path) -> None:
 async def test_node_restart_keeps_programs_and_addresses(tmp_path: Path) -> None:
     web = pod(containers=[server()])
     gone = pod("gone", containers=[container("main", command=[SHELL, "sleep", "1000"])])
-    async with machine(tmp_path) as m:
+    async with machine(tmp_path, leave=True) as m:
         m.give(web, gone)
         await m.ready(2)
         address = m.address("web")

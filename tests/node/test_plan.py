@@ -165,6 +165,11 @@ CONTAINER_CASES = [
         more={"health": {"main-0": Health(failed="liveness")}},
     ),
     Case(
+        "one that is to be replaced leaves only itself as the last state",
+        ["remove main-0", "start main 2"],
+        containers=[status("main", EXITED, 0), status("main", EXITED, 1)],
+    ),
+    Case(
         "only the last two ended ones are kept",
         ["remove main-0", "remove main-1"],
         containers=[status("main", EXITED, n) for n in range(3)] + [status("main", RUNNING, 3)],

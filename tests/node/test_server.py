@@ -8,6 +8,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 
 from podwire.node.client import ApiError, NodeClient, NotRunning
 from podwire.node.server import Server, SocketInUse
@@ -231,3 +232,29 @@ async def test_h05_problems_of_sources_are_listed_and_become_events(tmp_path: Pa
         assert events["FailedParse"].involved_object.kind == "Node"
         b.mux.merge(Snapshot("file", ()))
         assert await client.problems() == []
+
+
+async def test_a_client_that_goes_away_is_not_kept(tmp_path: Path) -> None:
+    async with served(tmp_path) as (b, _):
+        b.give(pod("web"))
+        await b.running("web")
+        async with NodeClient(tmp_path / "run" / "node.sock") as other:
+            async for _kind, _pod in other.watch_pods():
+                assert len(b.node.board.feed.watches) == 1
+                break
+        await b.until(lambda: not b.node.board.feed.watches)
+
+
+async def test_watcher_that_falls_behind_is_told_to_list_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("podwire.node.board.QUEUE_LIMIT", 3)
+    async with served(tmp_path) as (b, client):
+        b.give(pod("web"))
+        await b.running("web")
+        with pytest.raises(ApiError) as refused:
+            async for _kind, shown in client.watch_pods():
+                for number in range(8):
+                    status = replace(shown.status, message=str(number))
+                    b.node.board.publish(replace(shown, status=status))
+        assert (refused.value.code, refused.value.reason) == (410, "Expired")

@@ -297,9 +297,10 @@ async def test_shutdown_removes_all_pods_side_by_side(tmp_path: Path) -> None:
 
 async def test_e16_the_runtime_is_told_the_uid_of_each_pod_of_a_name(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
-        for uid in ("one", "two"):
-            b.give(pod("web", uid=uid))
-            await b.until(lambda uid=uid: b.shown("web").metadata.uid == uid and b.phase("web") == "Running")
+        b.give(pod("web", uid="one"))
+        await b.until(lambda: b.runtime.count("start_container") == 1)
+        b.give(pod("web", uid="two"))
+        await b.until(lambda: b.runtime.count("start_container") == 2)
         configs = b.runtime.sandbox_configs.values()
         assert [config.metadata.uid for config in configs] == ["one", "two"]
         assert [config.labels["io.kubernetes.pod.uid"] for config in configs] == ["one", "two"]
@@ -388,3 +389,63 @@ async def test_runtime_that_goes_away_is_followed_again(tmp_path: Path) -> None:
         b.runtime.exit("main", 9)
         await clock.advance(0)
         assert b.shown("web").status.container_statuses[0].last_state.terminated is not None
+
+
+async def test_adopted_pod_keeps_its_host_port_whatever_the_order_of_the_manifests(tmp_path: Path) -> None:
+    runtime = FakeRuntime(clock := VirtualClock())
+    port = {"containerPort": 80, "hostPort": 8080}
+    old = pod("old", containers=[container("main", ports=[port])])
+    new = pod("new", containers=[container("main", ports=[port])])
+    async with bench(tmp_path, clock=clock, runtime=runtime) as b:
+        b.give(old)
+        await b.running("old")
+    async with bench(tmp_path, clock=clock, runtime=runtime) as b:
+        b.give(new, old)
+        await b.until(lambda: b.shown("new").status.reason == "NodePorts" and b.phase("old") == "Running")
+        assert runtime.count("run_pod_sandbox") == 1
+
+
+async def test_back_off_is_not_said_again_when_the_worker_looks_again(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    async with bench(tmp_path, clock=clock) as b:
+        b.runtime.programs["main"] = Program(ends=[(0.5, 3)])
+        looping = pod("web", containers=[container("main"), container("other")])
+        b.give(looping)
+        await b.running("web")
+        await clock.advance(1.2)
+        b.runtime.exit("other", 0)
+        await clock.advance(1)
+        assert b.runtime.count("start_container", "other") == 2
+        assert [e.count for e in b.node.events() if e.reason == "BackOff"] == [1]
+
+
+async def test_files_of_pods_that_are_no_more_are_removed_and_no_others(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    for uid in ("uid-web", "long-gone"):
+        (tmp_path / "pods" / uid / "volumes").mkdir(parents=True)
+    (tmp_path / "logs" / "default_old_long-gone").mkdir(parents=True)
+    async with bench(tmp_path, clock=clock) as b:
+        await clock.advance(11)
+        assert (tmp_path / "pods" / "long-gone").exists(), "removed before the source was seen"
+        b.give(pod("web"))
+        await b.running("web")
+        await clock.advance(10)
+        await b.until(lambda: not (tmp_path / "logs" / "default_old_long-gone").exists())
+        assert [path.name for path in (tmp_path / "pods").iterdir()] == ["uid-web"]
+        assert [path.name for path in (tmp_path / "logs").iterdir()] == ["default_web_uid-web"]
+
+
+async def test_manifests_that_come_during_a_shutdown_start_nothing(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    async with bench(tmp_path, clock=clock) as b:
+        b.runtime.programs["main"] = Program(on_term=5)
+        b.give(pod("a"))
+        await b.running("a")
+        one = asyncio.create_task(b.node.shutdown())
+        two = asyncio.create_task(b.node.shutdown())
+        await clock.settle()
+        b.give(pod("a"), pod("b"))
+        await clock.advance(6)
+        await asyncio.wait_for(asyncio.gather(one, two), 5)
+        assert b.runtime.count("run_pod_sandbox") == 1
+        assert await b.runtime.list_pod_sandbox() == []

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from podwire.kube.defaults import qos_class
 from podwire.kube.objects import Pod, PodStatus
 from podwire.node import status as pod_status
 from podwire.node.clock import SECOND, timestamp
 from podwire.node.observed import BackOff, Health, Trouble
-from podwire.node.qos import qos_class
 from podwire.runtime.api import ContainerStatus, SandboxState
 from tests.node.helpers import (
     CREATED,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from podwire.cni.convert import encode_result
-from podwire.cni.errors import CNIError, InvalidNetns
+from podwire.cni.errors import AlreadyAttached, CNIError, InvalidNetns
 from podwire.cni.plugin import IPConfig
 from podwire.plugins.attachment import Identity
 from tests.plugins.helpers import Host, addresses, ip, links, reaches, routes, run, sysctl
@@ -170,6 +170,15 @@ def test_an_interface_that_exists_is_left_as_it_is(host: Host) -> None:
     assert addresses("eth0", "one") == []
     assert list(links()) == ["lo"]
     assert host.held() == {}
+
+
+def test_addresses_that_a_container_holds_survive_an_add_that_is_refused_for_them(host: Host) -> None:
+    config = host.config("10.7.0.0/24")
+    host.add(config, host.pod("one"), type="host-local")
+    with pytest.raises(AlreadyAttached, match=r"holds 10\.7\.0\.2 already"):
+        host.add(config, "one")
+    assert (host.data / "net" / "10.7.0.2").read_bytes() == b"id-one\r\neth0"
+    assert "eth0" not in links("one")
 
 
 def test_a_second_add_is_refused_and_the_first_stays_whole(host: Host) -> None:

@@ -167,12 +167,16 @@ def processes_of(sandbox_ids: Iterable[str]) -> dict[int, str]:
     """Living processes of sandboxes, found by the mounts that only they have; the value is their name."""
     marks = [f" podwire-{one} ".encode() for one in sandbox_ids]
     found = {}
-    for entry in Path("/proc").iterdir():
+    seen: dict[str, bool] = {}
+    for entry in Path("/proc").iterdir() if marks else ():
         if not entry.name.isdigit():
             continue
         try:
-            mounts = (entry / "mountinfo").read_bytes()
-            if any(mark in mounts for mark in marks):
+            namespace = str((entry / "ns" / "mnt").readlink())
+            if namespace not in seen:
+                mounts = (entry / "mountinfo").read_bytes()
+                seen[namespace] = any(mark in mounts for mark in marks)
+            if seen[namespace]:
                 found[int(entry.name)] = (entry / "comm").read_text().strip()
         except (OSError, ValueError):
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -24,7 +25,6 @@ NODE = """
 import asyncio, sys
 from pathlib import Path
 from tests.runtime import helpers
-from podwire.runtime.api import PidMode
 async def main():
     places = helpers.Places(Path(sys.argv[1]), helpers.FakeCni())
     runtime = places.runtime()
@@ -37,7 +37,7 @@ async def main():
     if sys.argv[2] == "storm":
         print("ready", flush=True)
         await asyncio.gather(*(runtime.run_pod_sandbox(places.own_network(f"pod-{n}")) for n in range(40)))
-    sandbox = await runtime.run_pod_sandbox(places.own_network(pid=PidMode.POD))
+    sandbox = await runtime.run_pod_sandbox(places.own_network())
     script = "echo up; while ! test -e " + sys.argv[1] + "/go; do sleep 0.02; done; echo went; exit 4"
     await helpers.started(runtime, sandbox, helpers.shell(script, "goes"))
     await helpers.started(runtime, sandbox, helpers.shell("sleep 60", "stays"))
@@ -206,6 +206,18 @@ async def test_a_record_that_cannot_be_read_is_no_obstacle(places: Places, secon
     await between.close()
     path.write_bytes(text)
     assert len(await second.list_pod_sandbox()) == 2
+
+
+async def test_a_supervisor_whose_records_were_deleted_ends(places: Places, second: EmbeddedRuntime) -> None:
+    first = places.runtime()
+    sandbox = await first.run_pod_sandbox(places.sandbox())
+    await started(first, sandbox, shell("sleep 60"))
+    processes = helpers.processes_of([sandbox])
+    shutil.rmtree(places.root / "sandboxes" / sandbox)
+    assert all(map(helpers.alive, processes))
+    await first.close()
+    await until("nothing runs", lambda: not any(map(helpers.alive, processes)))
+    shutil.rmtree(places.run_dir / "sandboxes" / sandbox[:16])
 
 
 async def test_a_sandbox_made_without_a_network_can_be_removed_with_one(

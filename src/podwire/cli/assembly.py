@@ -52,9 +52,12 @@ def own_plugins() -> dict[str, Plugin[Any, Any]]:
 
 @asynccontextmanager
 async def runtime(
-    places: Locations, kernel: Kernel, pods_network: NetworkConfigList
+    places: Locations, kernel: Kernel, pods_network: NetworkConfigList | None
 ) -> AsyncIterator[EmbeddedRuntime]:
-    """The embedded runtime of ``places``; what runs goes on running when the context ends."""
+    """The embedded runtime of ``places``; what runs goes on running when the context ends.
+
+    Taking pods down needs no network: each record holds the one that its pod was attached to.
+    """
     async with Runtime(own_plugins(), kernel, cache_dir=places.results) as cni:
         embedded = EmbeddedRuntime(places.state, places.run, cni, pods_network)
         try:

@@ -55,15 +55,14 @@ def _remove_all(places: Locations, state: HostState | None, timeout: float) -> l
 
     left: list[str] = []
     with Kernel.open() as kernel:
+        faults = asyncio.run(_remove_pods(places, kernel, timeout))
+        if faults:
+            again = f"What is left is recorded: run podwire down{places.flags} again."
+            raise CommandError(
+                f"{len(faults)} of the pods could not be removed: {faults[0]}",
+                hint="\n".join([*faults[1:], again]),
+            )
         if state is not None:
-            faults = asyncio.run(_remove_pods(places, kernel, state, timeout))
-            if faults:
-                raise CommandError(
-                    f"{len(faults)} of the pods could not be removed: {faults[0]}",
-                    hint="\n".join(
-                        [*faults[1:], f"What is left is recorded: run podwire down{places.flags} again."]
-                    ),
-                )
             left += filter(None, [shutdown.remove_bridge(kernel, state.bridge)])
         left += filter(None, [shutdown.remove_rules(kernel)])
     if state is not None:
@@ -76,12 +75,11 @@ def _remove_all(places: Locations, state: HostState | None, timeout: float) -> l
     return left
 
 
-async def _remove_pods(places: Locations, kernel: Kernel, state: HostState, timeout: float) -> list[str]:
+async def _remove_pods(places: Locations, kernel: Kernel, timeout: float) -> list[str]:
     from podwire.cli import assembly
     from podwire.runtime.errors import RuntimeFault
 
-    network = assembly.network(places, state.bridge, state.pod_cidrs)
-    async with assembly.runtime(places, kernel, network) as runtime:
+    async with assembly.runtime(places, kernel, None) as runtime:
         sandboxes = await runtime.list_pod_sandbox()
         containers = await runtime.list_containers()
         if not sandboxes:

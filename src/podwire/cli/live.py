@@ -74,33 +74,30 @@ def print_pods(pods: Iterable[Pod]) -> None:
 class LineView:
     """A line for every pod whose state changed, for each new event that warns, and for each new problem."""
 
-    _pods: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    _pods: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _warnings: dict[str, int] = field(default_factory=dict)
     _problems: frozenset[str] = frozenset()
 
     def show(self, picture: Picture) -> None:
         """Print what is new."""
         at = rows.now()
-        seen: dict[str, tuple[str, tuple[str, ...]]] = {}
+        present = {pod.metadata.uid for pod in picture.pods}
+        for uid in self._pods.keys() - present:
+            print(f"{self._pods.pop(uid)[0]} removed", flush=True)
         for pod in ordered(picture.pods):
-            name, ready, status, restarts, addresses, _, reason = pod_line(pod, at)
-            cells = (ready, status, restarts, addresses, reason)
-            seen[pod.metadata.uid] = (name, cells)
-            if self._pods.get(pod.metadata.uid) != (name, cells):
+            name, ready, status, restarts, addresses, _, reason = cells = pod_line(pod, at)
+            known = cells[:5] + cells[6:]
+            if self._pods.get(pod.metadata.uid) != known:
+                self._pods[pod.metadata.uid] = known
                 times = f" restarts={restarts}" if restarts != "0" else ""
-                print(
-                    " ".join(filter(None, (name, ready, status, addresses.strip("-"), reason))) + times,
-                    flush=True,
-                )
-        for uid, (name, _) in self._pods.items():
-            if uid not in seen:
-                print(f"{name} removed", flush=True)
-        self._pods = seen
+                words = (name, ready, status, addresses.strip("-"), reason)
+                print(" ".join(filter(None, words)) + times, flush=True)
         for event in picture.events:
             if event.type == "Normal" or self._warnings.get(event.metadata.name) == event.count:
                 continue
             self._warnings[event.metadata.name] = event.count
-            print(event_line(event), flush=True)
+            if event.message not in picture.problems:
+                print(event_line(event), flush=True)
         for problem in picture.problems:
             if problem not in self._problems:
                 print(f"problem: {problem}", flush=True)

@@ -106,7 +106,10 @@ class _Process:
         board = self._node.board
         redraw = REDRAW if sys.stdout.isatty() else None
         async with asyncio.TaskGroup() as group:
-            followers = [group.create_task(self._follow(feed)) for feed in (board.feed, board.events)]
+            followers = [
+                group.create_task(self._follow(board.feed)),
+                group.create_task(self._follow(board.events)),
+            ]
             try:
                 while True:
                     self._changed.clear()

@@ -27,6 +27,9 @@ def report(error: Exception) -> int:
 
 def words(error: Exception) -> tuple[str, str, int]:
     """What to say about ``error``: a message, a hint or an empty text, and the exit status."""
+    while isinstance(error, ExceptionGroup):
+        # Tasks that ran side by side: the first one's trouble is the cause.
+        error = error.exceptions[0]
     if isinstance(error, CommandError):
         return error.message, error.hint, error.exit_code
     if isinstance(error, OSError):

@@ -76,8 +76,8 @@ class LinkRemover:
             undo.pop_all()
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)
 
-    def remove(self, *targets: int | str, timeout: float = 15.0) -> None:
-        """Delete links by name or index; return when every one is announced gone, or was gone before.
+    def remove(self, *targets: int | str | Link, timeout: float = 15.0) -> None:
+        """Delete links by name or index, or as just read; return when every one is announced or was gone.
 
         ``timeout`` is in seconds. Raises :class:`KernelError` of the first link that the kernel refused (the
         others' as notes on it), with ETIMEDOUT for links that are still there at the end, with ESHUTDOWN once
@@ -88,7 +88,7 @@ class LinkRemover:
         waiter = _Waiter(len(found))
         with self._lock:
             if self._closed:
-                raise KernelError(errno.ESHUTDOWN, _OPERATION, ", ".join(map(str, targets)), "closed")
+                raise KernelError(errno.ESHUTDOWN, _OPERATION, ", ".join(map(_name, targets)), "closed")
             for link in found.values():
                 removal = self._pending.get(link.index)
                 if removal is None:
@@ -141,14 +141,17 @@ class LinkRemover:
     ) -> None:
         self.close()
 
-    def _resolve(self, targets: Iterable[int | str]) -> dict[int, Link]:
+    def _resolve(self, targets: Iterable[int | str | Link]) -> dict[int, Link]:
         # A name may be given to a new link as soon as the old one is gone, so only indexes are waited for.
         found = {}
-        with self._lookup_lock:
-            for target in targets:
-                link = links.get(self._lookup, target)
-                if link is not None:
-                    found[link.index] = link
+        for target in targets:
+            if isinstance(target, Link):
+                found[target.index] = target
+                continue
+            with self._lookup_lock:
+                link = links.get(self._lookup, target, details=False)
+            if link is not None:
+                found[link.index] = link
         return found
 
     def _start_threads(self) -> None:
@@ -188,7 +191,7 @@ class LinkRemover:
         with self._lock:
             indexes = list(self._pending)
         with self._lookup_lock:
-            return [index for index in indexes if links.get(self._lookup, index) is None]
+            return [index for index in indexes if links.get(self._lookup, index, details=False) is None]
 
     def _help(self) -> None:
         sock: RouteSocket | None = None
@@ -289,3 +292,7 @@ def _delete_group(sock: RouteSocket, batch: list[_Removal], group: int) -> None:
     except KernelError:
         with contextlib.suppress(KernelError):
             sock.send(*(links.configure(removal.link.index, group=removal.link.group) for removal in batch))
+
+
+def _name(target: int | str | Link) -> str:
+    return target.name if isinstance(target, Link) else str(target)

@@ -172,7 +172,8 @@ def qos_class(pod: Pod) -> str:
     guaranteed, any_set = True, False
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         resources = _resources(container.resources)
-        limits, requests = (_amounts(resources.get(kind)) for kind in ("limits", "requests"))
+        limits = _amounts(resources.get("limits"))
+        requests = {**limits, **_amounts(resources.get("requests"))}
         any_set = any_set or bool(limits or requests)
         guaranteed = guaranteed and set(limits) == {"cpu", "memory"} and limits == requests
     if not any_set:

@@ -37,6 +37,7 @@ FIELD_PATHS = (
     "status.podIP",
     "status.podIPs",
 )
+"""What an environment variable can take from its pod by ``fieldRef``, beside a label or an annotation."""
 _MAP_PATH = re.compile(r"metadata\.(?:labels|annotations)\['([^']+)'\]")
 _HANDLERS = "exec, httpGet, tcpSocket, grpc"
 

@@ -1,8 +1,7 @@
 """Host ports: who holds which, and who may not start because of it.
 
-Rule: a port of one protocol can be held once on each address; no address, ``0.0.0.0`` and ``::`` stand for
-all (of all families, of IPv4, of IPv6). The kubelet rejects a static pod for good; here it waits and is tried
-again when the holder goes (kubernetes/kubernetes#116484).
+What excludes what is :mod:`podwire.kube.ports`. The kubelet rejects a static pod for good; here it waits and
+is tried again when the holder goes (kubernetes/kubernetes#116484).
 """
 
 from __future__ import annotations
@@ -11,69 +10,33 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from podwire.kube.objects import Pod
+from podwire.kube.ports import NO_FREE_PORTS, HostPort, host_ports
 from podwire.node.errors import PodRefused
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """One host port that a pod asks for; ``field`` is where."""
-
-    protocol: str
-    port: int
-    address: str
-    field: str
-
-    def clashes(self, other: Claim) -> bool:
-        """Whether both cannot be held at once."""
-        if (self.protocol, self.port) != (other.protocol, other.port):
-            return False
-        if self.address == other.address or "" in (self.address, other.address):
-            return True
-        if (":" in self.address) != (":" in other.address):
-            return False
-        return bool({"0.0.0.0", "::"} & {self.address, other.address})
-
-    def __str__(self) -> str:
-        address = f"[{self.address}]" if ":" in self.address else self.address
-        return f"{address}:{self.port}/{self.protocol}" if address else f"{self.port}/{self.protocol}"
-
-
-@dataclass(frozen=True, slots=True)
 class Conflict:
-    """A claim that cannot be met because ``holder`` (namespace/name) has the port."""
+    """A host port that a pod cannot have because ``holder`` (namespace/name) has it."""
 
-    claim: Claim
+    port: HostPort
     holder: str
 
     @property
     def message(self) -> str:
         """The scheduler's words, and who is in the way."""
-        return (
-            "node(s) didn't have free ports for the requested pod ports: "
-            f"{self.claim.field} {self.claim} is held by pod {self.holder}"
-        )
+        return f"{NO_FREE_PORTS}: {self.port.field}: {self.port} is held by pod {self.holder}"
 
 
-def claims(pod: Pod) -> list[Claim]:
+def claims(pod: Pod) -> list[HostPort]:
     """The host ports that the pod asks for. Raises :class:`PodRefused` if it asks for one twice."""
-    found: list[Claim] = []
-    for kind, containers in (
-        ("initContainers", pod.spec.init_containers),
-        ("containers", pod.spec.containers),
-    ):
-        for number, container in enumerate(containers):
-            for index, port in enumerate(container.ports):
-                host_port = port.host_port or (port.container_port if pod.spec.host_network else 0)
-                if not host_port:
-                    continue
-                field = f"spec.{kind}[{number}].ports[{index}].hostPort"
-                claim = Claim(port.protocol, host_port, port.host_ip, field)
-                twice = next((other for other in found if other.clashes(claim)), None)
-                if twice is not None:
-                    raise PodRefused(
-                        "FailedValidation", f"{field}: {claim} is already asked for by {twice.field}"
-                    )
-                found.append(claim)
+    found: list[HostPort] = []
+    for port in host_ports(pod):
+        twice = next((other for other in found if other.same(port)), None)
+        if twice is not None:
+            raise PodRefused(
+                "FailedValidation", f"{port.field}: {port} is already asked for by {twice.field}"
+            )
+        found.append(port)
     return found
 
 
@@ -82,9 +45,9 @@ class HostPorts:
 
     def __init__(self, freed: Callable[[str], None]) -> None:
         self._freed = freed
-        self._held: dict[tuple[str, int], dict[str, list[Claim]]] = {}
+        self._held: dict[tuple[str, int], dict[str, list[HostPort]]] = {}
         self._pods: dict[str, str] = {}
-        self._claims: dict[str, list[Claim]] = {}
+        self._claims: dict[str, list[HostPort]] = {}
         self._waiting: dict[str, str] = {}
 
     def take(self, pod: Pod, *, running: bool = False) -> Conflict | None:
@@ -99,7 +62,7 @@ class HostPorts:
         if not running:
             for claim in wanted:
                 for holder, theirs in self._held.get((claim.protocol, claim.port), {}).items():
-                    if holder != uid and any(claim.clashes(other) for other in theirs):
+                    if holder != uid and any(claim.overlaps(other) for other in theirs):
                         self._waiting[uid] = holder
                         return Conflict(claim, self._pods[holder])
         self.release(uid)

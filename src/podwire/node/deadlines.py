@@ -58,9 +58,8 @@ class Deadlines:
 
     async def run_pod_sandbox(self, config: SandboxConfig) -> str:
         """See RuntimeService."""
-        async with _within(
-            self._sandbox, f"sandbox of pod {config.metadata.namespace}/{config.metadata.name}"
-        ):
+        name = f"{config.metadata.namespace}/{config.metadata.name}"
+        async with _within(self._sandbox, f"sandbox of pod {name}"):
             return await self._inner.run_pod_sandbox(config)
 
     async def stop_pod_sandbox(self, sandbox_id: str) -> None:

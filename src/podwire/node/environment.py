@@ -12,21 +12,11 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from podwire.kube.objects import Container, EnvVarSource, Pod
+from podwire.kube.validation_container import FIELD_PATHS
 from podwire.node.errors import ContainerConfigError
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _SUBSCRIPT = re.compile(r"^metadata\.(labels|annotations)\['([^']*)'\]$")
-FIELD_PATHS = (
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.uid",
-    "spec.nodeName",
-    "spec.serviceAccountName",
-    "status.hostIP",
-    "status.hostIPs",
-    "status.podIP",
-    "status.podIPs",
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,6 @@ class Probers:
         for identity, (container, status) in running.items():
             if identity in self._probers:
                 continue
-            name = container.name
             self._probers[identity] = Prober(
                 container,
                 status,
@@ -56,10 +55,11 @@ class Probers:
                 runtime=self._ctx.runtime,
                 clock=self._ctx.clock,
                 changed=self._changed,
-                report=lambda _kind, text, name=name: self._ctx.events.pod(  # type: ignore[misc]
-                    pod, WARNING, "Unhealthy", text, container=name
-                ),
+                report=self._reporter(pod, container.name),
             )
+
+    def _reporter(self, pod: Pod, name: str) -> Callable[[str], None]:
+        return lambda text: self._ctx.events.pod(pod, WARNING, "Unhealthy", text, container=name)
 
     async def close(self) -> None:
         """Probe nothing any more."""

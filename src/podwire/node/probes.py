@@ -17,8 +17,8 @@ from podwire.node.observed import Health
 from podwire.runtime.api import ContainerStatus, RuntimeService
 from podwire.runtime.errors import RuntimeFault
 
-Report = Callable[[str, str], None]
-"""Called with the kind of probe (Liveness, Readiness, Startup) and what it failed with."""
+Report = Callable[[str], None]
+"""Called with what a probe failed with."""
 
 
 @dataclass(slots=True)
@@ -143,7 +143,7 @@ class Prober:
             said = str(error)
         if said is None:
             return True
-        self._report(kind, f"{kind} probe failed: {said}")
+        self._report(f"{kind} probe failed: {said}")
         return False
 
     async def _ask(self, probe: Probe) -> str | None:

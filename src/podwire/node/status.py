@@ -11,6 +11,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from podwire.kube import objects
+from podwire.kube.defaults import qos_class
 from podwire.kube.objects import (
     Container,
     ContainerStateRunning,
@@ -24,7 +25,6 @@ from podwire.kube.objects import (
 from podwire.node import backoff, policy
 from podwire.node.clock import timestamp
 from podwire.node.observed import Observed, View, is_sidecar
-from podwire.node.qos import qos_class
 from podwire.runtime.api import ContainerState, ContainerStatus, SandboxState
 
 TERMINAL = ("Succeeded", "Failed")

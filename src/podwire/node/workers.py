@@ -33,7 +33,7 @@ class Workers:
         self._ctx = ctx
         for uid in ctx.cache.uids():
             sandbox = ctx.cache.observed(uid).sandbox
-            if sandbox is not None:
+            if sandbox is not None and sandbox.labels.get(hashes.POD_UID) == uid:
                 name = f"{sandbox.metadata.namespace}/{sandbox.metadata.name}"
                 self._leftovers.setdefault(name, set()).add(uid)
         self.failed = asyncio.get_running_loop().create_future()
@@ -120,7 +120,7 @@ class Workers:
         return worker
 
     def _claimed(self, full_name: str, uid: str) -> None:
-        """What an earlier run left of this UID is accounted for: it no longer keeps others of its name waiting."""
+        """What an earlier run left of this UID is taken care of: others of its name need not wait for it."""
         left = self._leftovers.get(full_name, set())
         left.discard(uid)
         if not left and self._leftovers.pop(full_name, None) is not None:

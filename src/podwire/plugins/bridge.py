@@ -14,6 +14,7 @@ import msgspec
 
 from podwire.cni.args import check_ifname
 from podwire.cni.errors import (
+    AlreadyAttached,
     CNIError,
     InvalidConfig,
     InvalidEnvironment,
@@ -154,7 +155,7 @@ def add(request: Request[Config], kernel: Kernel) -> Result:
     mac = requested_mac(request)
     with open_netns(request.netns) as container, told(f'bridge "{config.name}"'):
         if attachment.find(kernel, identity) is not None:
-            raise CNIError(
+            raise AlreadyAttached(
                 f"container {identity.container_id} has {identity.ifname} on network {request.name} already",
                 "a DEL must come before a second ADD",
                 code=KERNEL,
@@ -218,7 +219,7 @@ def _default_routes(config: Config, given: tuple[Route, ...], ips: tuple[IPConfi
     ]
 
 
-def _protect(kernel: Kernel, request: Request[Config], plan: Plan, undo: list[Callable[[], None]]) -> None:
+def _protect(kernel: Kernel, request: Request[Config], plan: Plan, undo: list[Callable[[], object]]) -> None:
     """Make what the attachment needs beside its links: the MAC check and the masquerading."""
     config, identity = request.config, plan.identity
     if config.macspoofchk:
@@ -305,7 +306,8 @@ def delete(request: Request[Config], kernel: Kernel) -> None:
 
 
 def _unlink(request: Request[Config], kernel: Kernel, identity: Identity) -> None:
-    attachment.detach(kernel, identity)
+    if attachment.detach(kernel, identity):
+        return
     result = request.prev_result
     index = result.interface_index(identity.ifname) if result else None
     if result is not None and index is not None and result.interfaces[index].mac:

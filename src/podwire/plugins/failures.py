@@ -38,9 +38,9 @@ def undoing(error: BaseException) -> Iterator[None]:
 
 
 @contextmanager
-def undone_on_failure() -> Iterator[list[Callable[[], None]]]:
+def undone_on_failure() -> Iterator[list[Callable[[], object]]]:
     """Collect what takes back the steps of the block; if it fails, all of it runs, the last first."""
-    steps: list[Callable[[], None]] = []
+    steps: list[Callable[[], object]] = []
     try:
         yield steps
     except BaseException as error:

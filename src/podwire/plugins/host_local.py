@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from podwire.cni.errors import (
+    AlreadyAttached,
     CNIError,
     IncompatibleVersion,
     InvalidConfig,
@@ -174,7 +175,7 @@ def _told() -> Iterator[None]:
     except AddressTaken as error:
         raise CNIError(str(error), code=TAKEN) from error
     except AlreadyAllocated as error:
-        raise CNIError(str(error), code=DUPLICATE) from error
+        raise AlreadyAttached(str(error), code=DUPLICATE) from error
     except StoreError as error:
         raise IOFailure(str(error)) from error
     except IPAMError as error:

@@ -125,10 +125,18 @@ class Places:
         return self.run_dir / "netns" / sandbox_id
 
     def save(self, record: SandboxRecord) -> None:
-        """Write a sandbox's record so that it survives a power cut; OSError."""
+        """Write a sandbox's record; OSError.
+
+        The first one survives a power cut, since addresses that were given out do as well. The later ones
+        need not: what runs ends with the power, and a DEL can be done again.
+        """
         directory = self.state(record.id)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        atomic.write(str(directory / "sandbox.json"), msgspec.json.encode(record), durable=True)
+        atomic.write(
+            str(directory / "sandbox.json"),
+            msgspec.json.encode(record),
+            durable=record.phase is Phase.CREATING,
+        )
 
     def save_container(self, record: ContainerRecord) -> None:
         """Write a container's record; OSError."""

@@ -22,6 +22,8 @@ from podwire.runtime.inside import Inside
 from podwire.runtime.loop import Loop
 
 SOCKET: Final = "shim.sock"
+ORPHAN_SECONDS: Final = 30.0
+"""How often it looks whether its records are still there."""
 UNSENT_LIMIT: Final = 1 << 20
 """A client that lets this many bytes of events pile up is dropped."""
 
@@ -198,8 +200,18 @@ class Supervisor:
         self.loop.on_signal(signal.SIGCHLD, self._reap)
         self.loop.on_signal(signal.SIGTERM, lambda: self.shut_down(None))
         self._first = self._add(control)
+        self._look_now_and_then()
         self._reap()
         self.loop.run()
+
+    def _look_now_and_then(self) -> None:
+        self._end_if_forgotten()
+        self.loop.after(ORPHAN_SECONDS, self._look_now_and_then)
+
+    def _end_if_forgotten(self) -> None:
+        """End when the sandbox's records are gone and nobody is connected: no runtime could find it again."""
+        if not self._clients and not os.path.isdir(self._spec.state_dir):  # noqa: PTH112
+            self.shut_down(None)
 
     def _accept(self, listener: socket.socket) -> None:
         try:
@@ -234,6 +246,8 @@ class Supervisor:
         if client is self._first and not self._kept:
             # The node ended while this sandbox was in the making: nobody knows of it.
             self.shut_down(None)
+        else:
+            self._end_if_forgotten()
 
     def serve(self, client: Client, frame: wire.Frame) -> None:
         """One request."""

@@ -128,9 +128,14 @@ class Watcher:
             await self._readable(left)
             self._pending = self._drain()
         now = time.monotonic()
-        end = now + (SETTLE_IN_BURST if now - self._last_change < BURST else SETTLE)
-        while (left := end - time.monotonic()) > 0 and await self._readable(min(QUIET, left)):
-            self._drain()
+        burst = now - self._last_change < BURST
+        end = now + (SETTLE_IN_BURST if burst else SETTLE)
+        while (left := end - time.monotonic()) > 0:
+            # In a burst a pause of the writer does not end the wait: it would wake the reader for each file.
+            if await self._readable(left if burst else min(QUIET, left)):
+                self._drain()
+            elif not burst:
+                break
         self._last_change = time.monotonic()
         self._pending = False
 
