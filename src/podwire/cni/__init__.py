@@ -15,7 +15,7 @@ _HOMES = {
     "cache": ("Record",),
     "runtime": ("Runtime",),
     "watch": ("watch_directory",),
-    "plugin": ("Plugin", "Request", "call", "main", "make_request"),
+    "plugin": ("Plugin", "Request", "call", "delegate_ipam", "main", "make_request"),
 }
 _NAMES = {name: module for module, names in _HOMES.items() for name in names}
 

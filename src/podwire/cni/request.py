@@ -78,7 +78,7 @@ class Plugin(msgspec.Struct, Generic[C, K], frozen=True):
     about: str
     config: builtins.type[C]
     add: Callable[[Request[C], K], Result]
-    delete: Callable[[Request[C], K], None]
+    delete: Callable[[Request[C], K], None] | None = None
     check: Callable[[Request[C], K], None] | None = None
     gc: Callable[[Request[C], K], None] | None = None
     status: Callable[[Request[C], K], None] | None = None
@@ -214,6 +214,12 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
         except CNIError as error:
             return error
         return None
+
+
+def delegate_ipam(request: Request[Any], _kernel: Any = None) -> None:
+    """Have the IPAM plugin do the same, if there is one: the whole GC or STATUS of a plugin without state."""
+    if request.ipam_type:
+        request.delegate(request.ipam_type)
 
 
 def ipam_type(config: Mapping[str, Any]) -> str:
