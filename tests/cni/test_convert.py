@@ -225,7 +225,7 @@ def test_addresses_are_canonical() -> None:
         IPConfig("::ffff:10.0.0.5/64")
 
 
-def test_the_containers_interface_is_found_by_name_with_or_without_sandbox() -> None:
+def test_b15_the_containers_interface_is_found_by_name_with_or_without_sandbox() -> None:
     """B15: results whose interfaces have no sandbox."""
     host, inside = Interface("eth0"), Interface("eth0", sandbox="/run/netns/x")
     ips = (IPConfig("10.0.0.5/8", interface=0), IPConfig("10.0.0.6/8", interface=1), IPConfig("10.0.0.7/8"))

@@ -127,9 +127,9 @@ async def test_p2p_gives_the_addresses_back_when_it_fails(tmp_path: Path) -> Non
     assert "p2p" not in subprocess.check_output(["ip", "link"], text=True)
 
 
-def test_verify_names_what_is_missing() -> None:
+def test_b16_verify_names_what_is_missing_or_wrong() -> None:
     from podwire.cni import verify
-    from podwire.cni.plugin import IPConfig, Result, Route, make_request
+    from podwire.cni.plugin import Interface, IPConfig, Result, Route, make_request
     from tests.cni.helpers import RESULT, Recorder
 
     def request(result: Result, ifname: str = "eth0") -> Any:
@@ -141,6 +141,9 @@ def test_verify_names_what_is_missing() -> None:
     assert verify.interface_of(request(RESULT)) == RESULT.interfaces[0]
     with pytest.raises(InvalidConfig, match="no interface net1"):
         verify.interface_of(request(RESULT, "net1"))
+    wrong = Result((Interface("eth0", sandbox="eth0"),))
+    with pytest.raises(InvalidConfig, match=r'interfaces\[0\]\.sandbox: want the path.*it is "eth0"'):
+        verify.interface_of(request(wrong))
     verify.has_addresses(request(RESULT), ["10.1.0.5/16", "FD00:0::5/64", "192.0.2.1/32"])
     with pytest.raises(CNIError, match="lost the address fd00::5/64"):
         verify.has_addresses(request(RESULT), ["10.1.0.5/16"])

@@ -17,12 +17,21 @@ MISSING = 101
 
 
 def interface_of(request: Request[Any]) -> Interface:
-    """Return the container's interface in the result; InvalidConfig (7) if none has its name."""
+    """Return the container's interface in the result; InvalidConfig (7) if none has its name.
+
+    Also where its ``sandbox`` is no path, as some plugins have it: then nothing can be looked up in there.
+    """
     result = request.need_prev_result()
     index = result.interface_index(request.ifname)
     if index is None:
         raise InvalidConfig(f"prevResult has no interface {request.ifname}")
-    return result.interfaces[index]
+    found = result.interfaces[index]
+    if found.sandbox and not found.sandbox.startswith("/"):
+        raise InvalidConfig(
+            f"prevResult: interfaces[{index}].sandbox: want the path of the network namespace",
+            f'it is "{found.sandbox}"',
+        )
+    return found
 
 
 def has_addresses(request: Request[Any], held: Iterable[str]) -> None:
