@@ -82,8 +82,8 @@ def execute(
     """Find a plugin and run it for one command; CNIError is the plugin's own, or says how it ended.
 
     ``deadline`` is a `time.monotonic` time: at it, or when ``cancel`` is set, its process group is killed.
-    The tail of what it wrote to stderr is added to ``stderr``, also when it failed. Without ``trace`` the trace
-    context is that of ``environ`` (default: this process's).
+    The tail of what it wrote to stderr is added to ``stderr``, also when it failed. Without ``trace`` it is
+    that of ``environ`` (default: of this process).
     """
     variables = {key: value for key, value in (environ or os.environ).items() if not key.startswith("CNI_")}
     if trace is not None:
