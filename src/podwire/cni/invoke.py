@@ -288,7 +288,8 @@ def _failure(executable: str, status: int, outcome: Outcome) -> CNIError:
         said = None
     if isinstance(said, dict) and isinstance(said.get("code"), int) and isinstance(said.get("msg"), str):
         details = said.get("details")
-        return from_code(said["code"], said["msg"], details if isinstance(details, str) else "")
+        msg = said["msg"] or f"failed with exit status {status} and no message"
+        return from_code(said["code"], msg, details if isinstance(details, str) else "")
     name = Path(executable).name
     how = f"exit status {status}"
     if status < 0:
