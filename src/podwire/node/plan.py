@@ -100,13 +100,9 @@ def make(view: View) -> Plan:
     fault = sandbox_fault(view)
     if fault is not None:
         attempts = [s.metadata.attempt for s in view.observed.sandboxes]
-        stop = tuple(
-            s
-            for s in view.observed.sandboxes
-            if s.state == SandboxState.READY or any(c.sandbox_id == s.id for c in view.observed.running)
-        )
         return Plan(
-            stop_sandboxes=stop,
+            # Those that are not ready too: one that died still has its address and its host ports.
+            stop_sandboxes=view.observed.sandboxes,
             create_sandbox=max(attempts, default=-1) + 1,
             sandbox_reason=fault,
             requeue=left,
