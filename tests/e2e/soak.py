@@ -313,9 +313,7 @@ class Soak:
             subprocess.Popen(["/bin/busybox", "ping", "-q", "-c", "1", "-W", "2", address], stdout=-3)
             for address in given
         ]
-        silent = [
-            address for address, asking in zip(given, asked, strict=True) if asking.wait(10) != 0
-        ]
+        silent = [address for address, asking in zip(given, asked, strict=True) if asking.wait(10) != 0]
         expect("pods that do not answer", silent, [])
 
     def tell(self) -> None:
@@ -364,7 +362,7 @@ def run(directory: Path, seed: int, minutes: float, rounds: int) -> int:
         try:
             soak.round()
             soak.down() if number == rounds else None
-        except (Exception, KeyboardInterrupt) as error:
+        except (Wrong, ClientError, AssertionError, OSError, subprocess.SubprocessError) as error:
             print(f"round {number}: after {', '.join(soak.done)}:\n{error}", flush=True)
             soak.tell()
             print(f"again with: python -m tests.e2e.soak --seed {seed} --rounds {number}")

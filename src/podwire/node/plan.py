@@ -77,7 +77,7 @@ def sandbox_fault(view: View) -> str | None:
     if len(view.observed.ready_sandboxes) > 1:
         return "more than one sandbox is ready"
     if newest.state != SandboxState.READY:
-        return "the sandbox is not ready"
+        return newest.reason or "the sandbox is not ready"
     host = view.pod.spec.host_network
     if (newest.network == NetworkMode.NODE) != host:
         return "the network mode was changed"
