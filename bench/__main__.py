@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import hotpath, peer
+from bench import hotpath, ours, peer
 from bench.cases import CASES, Case
 from bench.floor import Floor
 from podwire import plugins
@@ -34,6 +34,7 @@ from podwire.kernel.host import Kernel
 _NEW = 0x40000000 | 0x00020000  # CLONE_NEWNET | CLONE_NEWNS
 _BULK = 100
 _CALLERS = 16
+_WHO = ("ours", "peer", "floor", "runtime")
 
 
 @dataclass(frozen=True)
@@ -90,126 +91,143 @@ async def timed_async(action: Coroutine[Any, Any, object]) -> float:
 
 
 class Run:
-    """One case: three sets of pods, one bridge each for us, the peer and the floor."""
+    """One case: sets of pods and a bridge each for us, the peer and the floor; and for our runtime."""
 
     def __init__(self, number: int, case: Case, count: int, kernel: Kernel, directory: Path) -> None:
-        self.case, self.count, self.directory = case, count, directory
-        self.prefix = f"10.{100 + 3 * number}"
-        self.runtime = Runtime(plugins.load, kernel, cache_dir=directory / f"cache{number}")
-        self.pods = [Pods(directory / f"{who}{number}", count) for who in ("ours", "peer", "floor")]
-        self.network = self._list(number)
-        self.peer_name = f"peer{number}"
-        self.peer_bridge = f"cni-peer{number}"
-        self.peer_subnet = f"10.{101 + 3 * number}.0.0/16"
-        self.floor = Floor(kernel.netns, f"br-floor{number}", f"10.{102 + 3 * number}.0.0/16")
-        self.results: dict[int, object] = {}
+        self.case, self.count, self.directory, self.kernel = case, count, directory, kernel
         self.number = number
+        self.pods = {who: Pods(Path(f"/run/netns/{who}{number}"), count) for who in _WHO}
+        self.runtime = Runtime(plugins.load, kernel, cache_dir=directory / f"cache{number}")
+        self.network = self._list()
+        self.floor = Floor(kernel.netns, f"br-floor{number}", self._subnet(2))
+        self.results: dict[tuple[str, int], Any] = {}
 
-    def _list(self, number: int) -> NetworkConfigList:
-        chain = self.case.chain(
-            f"pw-bench{number}", f"{self.prefix}.0.0/16", self.directory / f"leases{number}", []
+    def _subnet(self, which: int) -> str:
+        return f"10.{100 + 4 * self.number + which}.0.0/16"
+
+    def _chain(self, who: str, number: int) -> list[dict[str, Any]]:
+        which = _WHO.index(who)
+        return self.case.chain(
+            f"pw-{who}{self.number}",
+            self._subnet(which),
+            self.directory / f"leases-{who}",
+            self.case.mappings(10000 + 15000 * which + 10 * number),
         )
+
+    def _list(self) -> NetworkConfigList:
+        chain = self._chain("runtime", 0)
         for plugin in chain:
             plugin.pop("runtimeConfig", None)
-        return parse_list(json.dumps({"cniVersion": "1.0.0", "name": f"bench{number}", "plugins": chain}))
+        text = json.dumps({"cniVersion": "1.0.0", "name": f"runtime{self.number}", "plugins": chain})
+        return parse_list(text)
 
-    def attachment(self, number: int) -> Attachment:
-        """Our attachment of one pod."""
-        ports = {"portMappings": self.case.mappings(20000 + 10 * number)} if self.case.ports else {}
+    def _attachment(self, number: int) -> Attachment:
+        ports = self.case.mappings(10000 + 15000 * _WHO.index("runtime") + 10 * number)
         return Attachment(
-            container_id=f"ours{number}",
+            container_id=f"runtime{number}",
             ifname="eth0",
-            netns=str(self.pods[0].paths[number]),
-            capability_args=ports,
+            netns=str(self.pods["runtime"].paths[number]),
+            capability_args={"portMappings": ports} if ports else {},
         )
 
-    def _peer_chain(self, number: int) -> list[dict[str, Any]]:
-        return self.case.chain(
-            self.peer_bridge,
-            self.peer_subnet,
-            self.directory / "peer-leases",
-            self.case.mappings(40000 + 10 * number),
+    def _one(self, who: str, number: int) -> tuple[list[dict[str, Any]], str, str, Path]:
+        return (
+            self._chain(who, number),
+            f"{who}{self.number}",
+            f"{who}{number}",
+            self.pods[who].paths[number],
         )
 
-    def peer_add(self, number: int) -> None:
-        """The peer's ADD."""
-        self.results[number] = peer.add(
-            self._peer_chain(number), self.peer_name, f"peer{number}", self.pods[1].paths[number]
-        )
+    def _ours_add(self, number: int) -> float:
+        one = self._one("ours", number)
+        begin = time.perf_counter()
+        self.results["ours", number] = ours.add(self.kernel, *one)
+        return (time.perf_counter() - begin) * 1000
 
-    def peer_delete(self, number: int) -> None:
-        """The peer's DEL."""
-        peer.delete(
-            self._peer_chain(number),
-            self.peer_name,
-            f"peer{number}",
-            self.pods[1].paths[number],
-            self.results[number],
-        )
+    def _ours_delete(self, number: int) -> float:
+        one = self._one("ours", number)
+        begin = time.perf_counter()
+        ours.delete(self.kernel, *one, self.results["ours", number])
+        return (time.perf_counter() - begin) * 1000
+
+    def _peer_add(self, number: int) -> float:
+        one = self._one("peer", number)
+        begin = time.perf_counter()
+        self.results["peer", number] = peer.add(*one)
+        return (time.perf_counter() - begin) * 1000
+
+    def _peer_delete(self, number: int) -> float:
+        one = self._one("peer", number)
+        begin = time.perf_counter()
+        peer.delete(*one, self.results["peer", number])
+        return (time.perf_counter() - begin) * 1000
+
+    def _floor_add(self, number: int) -> float:
+        prepared = self.floor.prepare(number)
+        path = self.pods["floor"].paths[number]
+        return timed(lambda: self.floor.add(prepared, path))
 
     async def measure(self) -> list[Row]:
-        """ADD and DEL one by one, interleaved; then all of them removed at once."""
-        adds: list[list[float]] = [[], [], []]
-        deletes: list[list[float]] = [[], [], []]
-        plain = not self.case.masquerade
+        """ADD and DEL one by one, the four in turns."""
+        adds: dict[str, list[float]] = {who: [] for who in _WHO}
+        deletes: dict[str, list[float]] = {who: [] for who in _WHO}
         for number in range(self.count):
-            await self._add(number, adds, plain)
+            attachment = self._attachment(number)
+            adds["ours"].append(self._ours_add(number))
+            adds["peer"].append(self._peer_add(number))
+            adds["floor"].append(self._floor_add(number))
+            adds["runtime"].append(await timed_async(self.runtime.add(self.network, attachment)))
         for number in range(self.count):
-            deletes[0].append(await timed_async(self.runtime.delete(self.network, self.attachment(number))))
-            deletes[1].append(timed(lambda one=number: self.peer_delete(one)))  # type: ignore[misc]
-            if plain:
-                deletes[2].append(timed(lambda one=number: self.floor.delete(one)))  # type: ignore[misc]
+            attachment = self._attachment(number)
+            deletes["ours"].append(self._ours_delete(number))
+            deletes["peer"].append(self._peer_delete(number))
+            deletes["floor"].append(timed(lambda one=number: self.floor.delete(one)))  # type: ignore[misc]
+            deletes["runtime"].append(await timed_async(self.runtime.delete(self.network, attachment)))
         return [
-            self._row("ADD", adds),
-            self._row("DEL", deletes),
+            *self._rows("ADD", adds, floor=not self.case.masquerade),
+            *self._rows("DEL", deletes, floor=not self.case.masquerade),
         ]
 
-    async def measure_bulk(self) -> list[Row]:
-        """Remove ``count`` pods as when a node is drained: all are asked for at once."""
-        for number in range(self.count):
-            await self._add(number, [[], [], []], True)
-        ours = await timed_async(
-            _all([self.runtime.delete(self.network, self.attachment(number)) for number in range(self.count)])
-        )
-        sequential = range(self.count // 2)
-        parallel = range(self.count // 2, self.count)
-        one_by_one = timed(lambda: list(map(self.peer_delete, sequential))) * 2
-        with ThreadPoolExecutor(_CALLERS) as pool:
-            together = timed(lambda: list(pool.map(self.peer_delete, parallel))) * 2
-        floor = timed(lambda: self.floor.delete_group(range(self.count), 0x70770000))
+    def _rows(self, command: str, times: dict[str, list[float]], *, floor: bool) -> list[Row]:
+        middle = {who: statistics.median(times[who]) for who in _WHO}
+        bare = middle["floor"] if floor else None
+        name = f"{self.case.name}: {command}"
         return [
-            Row(f"{self.case.name}: {self.count} DELs at once, peer one by one", ours, one_by_one, floor, 1),
-            Row(
-                f"{self.case.name}: {self.count} DELs at once, peer {_CALLERS} at once",
-                ours,
-                together,
-                floor,
-                1,
-            ),
+            Row(name, middle["ours"], middle["peer"], bare, self.count),
+            Row(f"{name}, our runtime around it", middle["runtime"], middle["peer"], bare, self.count),
         ]
 
-    async def _add(self, number: int, times: list[list[float]], floor: bool) -> None:
-        prepared = self.floor.prepare(number)
-        times[0].append(await timed_async(self.runtime.add(self.network, self.attachment(number))))
-        times[1].append(timed(lambda: self.peer_add(number)))
-        if floor:
-            times[2].append(timed(lambda: self.floor.add(prepared, self.pods[2].paths[number])))
-
-    def _row(self, command: str, times: list[list[float]]) -> Row:
-        ours, theirs, floor = (statistics.median(each) if each else None for each in times)
-        assert ours is not None
-        return Row(f"{self.case.name}: {command}", ours, theirs, floor, len(times[0]))
+    def measure_bulk(self, rounds: int = 3) -> list[Row]:
+        """Remove all pods at once, as when a node is drained; the medians of ``rounds``."""
+        times: dict[str, list[float]] = {"ours": [], "one by one": [], "likewise": [], "floor": []}
+        half = self.count // 2
+        for _ in range(rounds):
+            for number in range(self.count):
+                self._ours_add(number)
+                self._peer_add(number)
+                self._floor_add(number)
+            with ThreadPoolExecutor(_CALLERS) as pool:
+                mine = timed(lambda: list(pool.map(self._ours_delete, range(self.count))))
+                theirs = timed(lambda: list(pool.map(self._peer_delete, range(half))))
+            alone = timed(lambda: list(map(self._peer_delete, range(half, self.count))))
+            bare = timed(lambda: self.floor.delete_group(range(self.count), 0x70770000))
+            times["ours"].append(mine)
+            times["likewise"].append(theirs * self.count / half)
+            times["one by one"].append(alone * self.count / (self.count - half))
+            times["floor"].append(bare)
+        middle = {name: statistics.median(each) for name, each in times.items()}
+        name = f"{self.case.name}: {self.count} pods deleted by {_CALLERS} callers"
+        return [
+            Row(f"{name}, peer {how}", middle["ours"], middle[how], middle["floor"], rounds)
+            for how in ("one by one", "likewise")
+        ]
 
     async def close(self) -> None:
         """Remove the namespaces and close what is open."""
         await self.runtime.close()
         self.floor.close()
-        for pods in self.pods:
+        for pods in self.pods.values():
             pods.close()
-
-
-async def _all(actions: list[Coroutine[Any, Any, None]]) -> None:
-    await asyncio.gather(*actions)
 
 
 async def measure(kernel: Kernel, directory: Path, count: int) -> list[Row]:
@@ -223,7 +241,7 @@ async def measure(kernel: Kernel, directory: Path, count: int) -> list[Row]:
     for number, case in enumerate(CASES[:1]):
         _progress(f"{case.name}, {_BULK} at once")
         run = Run(len(CASES) + number, case, _BULK, kernel, directory)
-        rows += await run.measure_bulk()
+        rows += run.measure_bulk()
         await run.close()
     return rows
 

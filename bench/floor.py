@@ -62,7 +62,7 @@ class Floor:
         address = IPv4Interface((self._network[number + 2], self._network.prefixlen))
         assert isinstance(self._gateway, IPv4Address)
         return (
-            pack([links.veth("eth0", name, peer_netns=self._host, mtu=1500)]),
+            pack([links.veth("eth0", name, index=_POD_INDEX, peer_netns=self._host, mtu=1500)]),
             pack(
                 [
                     links.configure(_POD_INDEX, addr_gen_mode=links.AddrGenMode.NONE),

@@ -147,3 +147,18 @@ def test_the_package_offers_its_names_lazily() -> None:
         assert getattr(package, name).__name__ == name
     with pytest.raises(AttributeError):
         _ = package.nothing
+
+
+def test_the_runtime_loads_neither_asyncio_nor_subprocess_before_it_is_used() -> None:
+    code = (
+        "import sys, podwire.cni.runtime; "
+        "print([m for m in ('asyncio', 'subprocess', 'json', 'pathlib', 'logging') if m in sys.modules])"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    assert printed.stdout == "[]\n"

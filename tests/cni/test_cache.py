@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import stat
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from podwire.cni import convert
 from podwire.cni.cache import Cache, Record
+from podwire.cni.config import parse_list
 from podwire.cni.errors import InvalidConfig, IOFailure
 from tests.cni.helpers import RESULT
 
@@ -23,8 +25,7 @@ def record(network: str = "net", container: str = "c1", ifname: str = "eth0") ->
 
 def test_the_file_is_libcnis(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cni")
-    cache.begin(record())
-    cache.complete(record(), SAID)
+    cache.complete(cache.begin(record()), SAID)
     path = tmp_path / "cni" / "results" / "net-c1-eth0"
     said = json.loads(path.read_text())
     assert said.pop("bootID") == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -59,6 +60,23 @@ def test_a_record_written_by_go_is_read(tmp_path: Path) -> None:
     assert not Cache(tmp_path).is_stale(found)
 
 
+def test_a_record_that_containerd_wrote_is_read_and_can_be_deleted_from(tmp_path: Path) -> None:
+    """The file as containerd 1.6.20 left it for a container of `ctr run --cni`."""
+    (tmp_path / "results").mkdir()
+    shutil.copy(Path(__file__).parent / "data" / "net-default-c1-eth0", tmp_path / "results")
+    (found,) = Cache(tmp_path).records()
+    assert (found.key, found.netns) == (("net", "default-c1", "eth0"), "")
+    result = found.typed_result()
+    assert result is not None
+    assert result.ips[0].address == "10.66.0.2/24"
+    assert result.interfaces[2].sandbox == "/proc/12388/ns/net"
+    network = parse_list(found.config)
+    assert [plugin.type for plugin in network.plugins] == ["bridge", "portmap"]
+    assert network.capabilities == ("portMappings",)
+    Cache(tmp_path).remove(*found.key)
+    assert list((tmp_path / "results").iterdir()) == []
+
+
 def test_e09_a_record_without_result_is_an_add_that_began(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     cache.begin(record())
@@ -69,10 +87,10 @@ def test_e09_a_record_without_result_is_an_add_that_began(tmp_path: Path) -> Non
 
 def test_a_record_cut_off_anywhere_in_its_result_still_tells_that_the_add_began(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
-    cache.begin(record())
+    place = cache.begin(record())
     path = tmp_path / "results" / "net-c1-eth0"
     begun = len(path.read_bytes())
-    cache.complete(record(), SAID)
+    cache.complete(place, SAID)
     whole = path.read_bytes()
     for length in range(begun + len(',"result":') - 1, len(whole)):
         path.write_bytes(whole[:length])
@@ -118,10 +136,9 @@ def test_a_bare_result_of_an_old_libcni_is_read(tmp_path: Path) -> None:
 def test_names_with_hyphens_do_not_take_each_others_record(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     one, two = record("a-b", "c"), record("a", "b-c")
-    cache.begin(one)
-    cache.begin(two)
-    cache.complete(one, {"cniVersion": "1.0.0"})
-    cache.complete(two, SAID)
+    place_one, place_two = cache.begin(one), cache.begin(two)
+    cache.complete(place_one, {"cniVersion": "1.0.0"})
+    cache.complete(place_two, SAID)
     assert len(list((tmp_path / "results").iterdir())) == 2
     found_one, found_two = cache.read(*one.key), cache.read(*two.key)
     assert found_one is not None and found_one.result == {"cniVersion": "1.0.0"}

@@ -61,6 +61,30 @@ def test_a07_bad_files_are_skipped_and_told(tmp_path: Path) -> None:
         found.find("x")
 
 
+def test_a07_a_conf_that_was_turned_into_a_list_is_found_there(tmp_path: Path) -> None:
+    write(tmp_path / "10-x.conflist", GOOD)
+    assert config.load_list(tmp_path / "10-x.conf").source == f"{tmp_path}/10-x.conflist"
+    with pytest.raises(ConfigError, match=r"11-x\.conf: cannot read it"):
+        config.load_list(tmp_path / "11-x.conf")
+
+
+def test_a_choice_has_a_reason(tmp_path: Path) -> None:
+    write(tmp_path / "00-bad.conf", "{")
+    write(tmp_path / "10-good.conflist", GOOD)
+    write(tmp_path / "20-again.conflist", GOOD)
+    write(tmp_path / "99-late.conf", "{")
+    found = config.load_directory(tmp_path)
+    first = found.choose()
+    assert first.network.source == f"{tmp_path}/10-good.conflist"
+    assert first.reason.startswith("10-good.conflist is the first of 2 by file name; passed over: ")
+    assert "00-bad.conf: not JSON" in first.reason and "99-late" not in first.reason
+    named = found.choose("good")
+    assert named.network is first.network
+    assert named.reason == '10-good.conflist has the name "good", as have 20-again.conflist behind it'
+    with pytest.raises(NetworkNotFound, match='no net configuration with name "other"'):
+        found.choose("other")
+
+
 def test_a13_a_list_emptied_by_its_writer_says_so(tmp_path: Path) -> None:
     write(tmp_path / "10-calico.conflist", "")
     with pytest.raises(NetworkNotFound, match=r"10-calico\.conflist: not JSON: it is empty"):

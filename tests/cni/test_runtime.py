@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from podwire.cni import convert
+from podwire.cni import convert, filelock
 from podwire.cni.cache import Cache, Record
 from podwire.cni.errors import (
     AlreadyAttached,
@@ -28,7 +28,7 @@ from podwire.cni.errors import (
     UnknownContainer,
 )
 from podwire.cni.plugin import IPConfig, Request, Result
-from podwire.cni.runtime import Attachment, Runtime, Step
+from podwire.cni.runtime import Attachment, Runtime, Step, TraceContext
 from podwire.cni.types import AttachmentKey
 from tests.cni.helpers import RESULT, Options, Recorder, failing, network, script
 
@@ -68,8 +68,9 @@ class World:
         return self.cache.read("net", attachment.container_id, attachment.ifname)
 
     def leftovers(self) -> list[str]:
-        """The files in the cache directory."""
-        return sorted(str(each) for each in (self.directory / "cni").rglob("*") if each.is_file())
+        """The files in the cache directory, but for the one that locks are ranges of."""
+        found = (self.directory / "cni").rglob("*")
+        return sorted(str(each) for each in found if each.is_file() and each.name != filelock.NAME)
 
 
 @pytest.fixture
@@ -528,3 +529,62 @@ async def test_a_cache_that_cannot_be_written_fails_the_add_before_it_begins(wor
     with pytest.raises(CNIError, match="result cache"):
         await world.runtime.add(network("a"), C1)
     assert world.log == []
+
+
+async def test_the_callers_trace_context_reaches_plugins_of_both_sorts(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACEPARENT", "00-inherited")
+    monkeypatch.setenv("TRACESTATE", "inherited=1")
+    script(world.bin, "foreign", 'echo "$CNI_COMMAND $TRACEPARENT/$TRACESTATE/$BAGGAGE" >> $0.log; echo "{}"')
+    told = TraceContext("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", baggage="pod=x")
+    net = network("a", "foreign")
+    await world.runtime.add(net, C1, trace=told)
+    await world.runtime.check(net, C1, trace=told)
+    await world.runtime.status(net, trace=told)
+    await world.runtime.gc(net, [C1], trace=told)
+    await world.runtime.delete(net, C1, trace=told)
+    await world.runtime.delete(net, C1)
+    assert [request.trace for request in world.a.requests] == [told] * 5 + [None]
+    lines = (world.bin / "foreign.log").read_text().splitlines()
+    assert lines[:5] == [f"{verb} {told.parent}//pod=x" for verb in ("ADD", "CHECK", "STATUS", "GC", "DEL")]
+    assert lines[5] == "DEL 00-inherited/inherited=1/"
+
+
+async def test_the_undoing_of_a_traced_add_is_traced(world: World) -> None:
+    world.b.acts["ADD"] = failing(TryLater("full"))
+    told = TraceContext("00-1-2-01")
+    with pytest.raises(PluginFailure):
+        await world.runtime.add(network("a", "b"), C1, trace=told)
+    assert [(each.command, each.trace) for each in world.a.requests] == [("ADD", told), ("DEL", told)]
+
+
+def test_a_trace_context_is_read_from_headers_of_any_case() -> None:
+    headers = {"Traceparent": "00-1-2-01", "tracestate": "a=1", "BAGGAGE": "k=v", "X": "y"}
+    found = TraceContext.from_headers(headers)
+    assert found == TraceContext("00-1-2-01", "a=1", "k=v")
+    assert found.variables() == {"TRACEPARENT": "00-1-2-01", "TRACESTATE": "a=1", "BAGGAGE": "k=v"}
+    assert TraceContext.from_headers({"tracestate": "a=1"}) is None
+
+
+async def test_a_step_tells_place_program_and_stderr(world: World) -> None:
+    path = script(world.bin, "foreign", 'echo "took the slow path" >&2; echo "{}"')
+    await world.runtime.add(network("a", "foreign"), C1)
+    ours, foreign = world.steps
+    assert (ours.executable, ours.position, ours.total, ours.network) == ("", 1, 2, "net")
+    assert (foreign.executable, foreign.stderr) == (str(path), "took the slow path")
+    assert foreign.attachment == C1
+    assert foreign.config["prevResult"]["ips"][0]["address"] == "10.1.0.5/16"
+
+
+async def test_an_observer_that_fails_leaves_no_add_half_done(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def observe(_step: Step) -> None:
+        raise ZeroDivisionError
+
+    world.runtime.chain.observe = observe
+    assert await world.runtime.add(network("a"), C1) == RESULT
+    assert "the observer of plugin a failed" in caplog.text
+    await world.runtime.delete("net", C1)
+    assert world.leftovers() == []

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -205,7 +206,12 @@ def test_nothing_leaks_over_many_rounds(pod: Netns) -> None:
     for worker in workers:
         worker.join()
     assert helpers.descriptors() == before
-    assert threads() == running
+    limit = time.monotonic() + 10
+    while (
+        threads() > running and time.monotonic() < limit
+    ):  # joined, but the kernel may not have ended them yet
+        os.sched_yield()
+    assert threads() <= running
 
 
 @kernel

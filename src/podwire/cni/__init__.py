@@ -8,10 +8,13 @@ from typing import Any
 
 _HOMES = {
     "errors": ("CNIError",),
-    "types": ("AttachmentKey", "DNS", "IPConfig", "Interface", "Result", "Route"),
+    "types": ("AttachmentKey", "DNS", "IPConfig", "Interface", "Result", "Route", "TraceContext"),
     "convert": ("decode_result", "encode_result"),
-    "config": ("NetworkConfigList", "find", "load_directory", "load_list", "parse_list"),
-    "runtime": ("Attachment", "Runtime"),
+    "config": ("Directory", "NetworkConfigList", "find", "load_directory", "load_list", "parse_list"),
+    "turns": ("Attachment", "Step"),
+    "cache": ("Record",),
+    "runtime": ("Runtime",),
+    "watch": ("watch_directory",),
     "plugin": ("Plugin", "Request", "call", "main", "make_request"),
 }
 _NAMES = {name: module for module, names in _HOMES.items() for name in names}

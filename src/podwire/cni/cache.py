@@ -16,14 +16,17 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from podwire.cni import convert, versions
 from podwire.cni.errors import CNIError, InvalidConfig, IOFailure
+from podwire.cni.filelock import number_of
 from podwire.cni.types import Result
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 KIND = "cniCacheV1"
 DEFAULT_DIRECTORY = "/var/lib/cni"
@@ -83,6 +86,13 @@ _END = b"}"
 _decoder = msgspec.json.Decoder(_File)
 
 
+class Begun(msgspec.Struct, frozen=True):
+    """Where `Cache.begin` wrote a record: the file, and the place in it that the result belongs at."""
+
+    path: str
+    at: int
+
+
 class Cache:
     """The records below one directory. Its methods are safe to call from several threads.
 
@@ -100,7 +110,7 @@ class Cache:
         key = (network, container_id, ifname)
         return next((found for path in self._paths(key) if (found := self._load(path, key))), None)
 
-    def begin(self, record: Record) -> None:
+    def begin(self, record: Record) -> Begun:
         """Write that an ADD begins, before it does: the record without its result."""
         text = _encoded(record, self.boot_id)
         try:
@@ -113,14 +123,13 @@ class Cache:
                     _write(path, os.O_CREAT | os.O_TRUNC, text)
         except OSError as error:
             raise self._refused("write", error) from error
+        return Begun(path, len(text) - len(_END))
 
-    def complete(self, record: Record, result: Mapping[str, Any]) -> None:
+    def complete(self, begun: Begun, result: Mapping[str, Any]) -> None:
         """Add the result to the record that `begin` wrote: the ADD is done."""
-        at = len(_encoded(record, self.boot_id)) - len(_END)
         text = _RESULT + msgspec.json.encode(result) + _END
         try:
-            with self._lock:
-                _write(self._free_path(record.key), 0, text, at)
+            _write(begun.path, 0, text, begun.at)
         except OSError as error:
             raise self._refused("write", error) from error
 
@@ -163,7 +172,7 @@ class Cache:
 
     def _paths(self, key: tuple[str, str, str]) -> tuple[str, str]:
         plain = f"{self.results}/{key[0]}-{key[1]}-{key[2]}"
-        return plain, f"{plain}~{_hash(key)}"
+        return plain, f"{plain}~{number_of(key):016x}"
 
     def _free_path(self, key: tuple[str, str, str]) -> str:
         plain, other = self._paths(key)
@@ -272,9 +281,3 @@ def _boot_id() -> str:
             return stream.read().strip()
     except OSError:
         return ""
-
-
-def _hash(key: tuple[str, str, str]) -> str:
-    import hashlib
-
-    return hashlib.sha256("\0".join(key).encode()).hexdigest()[:8]

@@ -16,7 +16,7 @@ import msgspec
 from podwire.cni import args as cni_args
 from podwire.cni import config, convert, versions
 from podwire.cni.cache import Cache, Record
-from podwire.cni.config import NetworkConfigList, PluginConfig
+from podwire.cni.config import NetworkConfigList
 from podwire.cni.errors import (
     AlreadyAttached,
     CNIError,
@@ -31,48 +31,8 @@ from podwire.cni.errors import (
     joined,
 )
 from podwire.cni.request import CLEANUP_SECONDS, Plugin, Registry, call, make_request, unexpected
-from podwire.cni.types import AttachmentKey, Result
-
-
-class Attachment(msgspec.Struct, frozen=True):
-    """What a runtime says of one container on one network (libcni's RuntimeConf).
-
-    ``netns`` is a path, empty at DEL where it is gone; ``args`` become CNI_ARGS; of ``capability_args`` each
-    plugin gets those that it declares.
-    """
-
-    container_id: str
-    netns: str = ""
-    ifname: str = "eth0"
-    args: Mapping[str, str] = {}
-    capability_args: Mapping[str, Any] = {}
-
-    @property
-    def key(self) -> AttachmentKey:
-        """What names it in GC."""
-        return AttachmentKey(self.container_id, self.ifname)
-
-
-class Step(msgspec.Struct, frozen=True):
-    """One plugin's turn, as a trace shows it: what it got, what it gave, and how long it took (seconds)."""
-
-    plugin: str
-    command: str
-    seconds: float
-    config: Mapping[str, Any]
-    result: Result | None
-    error: CNIError | None
-
-
-class _Turn(msgspec.Struct, frozen=True):
-    network: NetworkConfigList
-    plugin: PluginConfig
-    position: int
-    command: str
-    attachment: Attachment
-
-
-_NOBODY = Attachment("", ifname="")
+from podwire.cni.turns import Attachment, Step, Turn, turns_of
+from podwire.cni.types import AttachmentKey, Result, TraceContext
 
 
 class Chain:
@@ -98,6 +58,7 @@ class Chain:
         attachment: Attachment,
         deadline: float,
         cancel: threading.Event | None = None,
+        trace: TraceContext | None = None,
     ) -> Result:
         """Attach a container, all or nothing: whatever fails, the plugins that began get their DEL.
 
@@ -112,7 +73,7 @@ class Chain:
                 f'network "{network.name}" has unknown cniVersion "{network.cni_version}"'
             )
         self.require_plugins(network)
-        self._clear_earlier(network, attachment)
+        self._clear_earlier(network, attachment, trace)
         record = Record(
             network.name,
             attachment.container_id,
@@ -122,23 +83,29 @@ class Chain:
             attachment.args,
             attachment.capability_args,
         )
-        self.cache.begin(record)
-        begun: list[_Turn] = []
+        place = self.cache.begin(record)
+        begun: list[Turn] = []
         result: Result | None = None
         try:
-            for turn in _turns(network, "ADD", attachment):
+            for turn in turns_of(network, "ADD", attachment, trace):
                 begun.append(turn)
                 _still_wanted(turn, deadline, cancel)
                 result = self._run(turn, result, deadline, cancel)
             if cancel is not None and cancel.is_set():
                 raise TryLater("the request was cancelled")
             final = result if result is not None else Result()
-            self.cache.complete(record, convert.to_object(final, network.cni_version))
+            self.cache.complete(place, convert.to_object(final, network.cni_version))
         except CNIError as error:
             raise self._undone(error, begun, result) from error
         return final
 
-    def check(self, network: NetworkConfigList, attachment: Attachment, deadline: float) -> None:
+    def check(
+        self,
+        network: NetworkConfigList,
+        attachment: Attachment,
+        deadline: float,
+        trace: TraceContext | None = None,
+    ) -> None:
         """Verify an attachment with every plugin in order; the first failure ends it."""
         _check(network.name, attachment)
         if not versions.at_least(network.cni_version, versions.CHECK_SINCE):
@@ -155,11 +122,17 @@ class Chain:
                 f"interface {attachment.ifname}: never added, deleted, or its record is damaged",
             )
         network = _as_added(network, record) or network
-        for turn in _turns(network, "CHECK", _as_told(attachment, record)):
+        for turn in turns_of(network, "CHECK", _as_told(attachment, record), trace):
             _still_wanted(turn, deadline, None)
             self._run(turn, result, deadline)
 
-    def delete(self, network: NetworkConfigList | str, attachment: Attachment, deadline: float) -> None:
+    def delete(
+        self,
+        network: NetworkConfigList | str,
+        attachment: Attachment,
+        deadline: float,
+        trace: TraceContext | None = None,
+    ) -> None:
         """Detach a container by what was recorded when it was added, else by ``network``.
 
         All plugins run, backwards, each failure is told, and the record goes when there was none. A network
@@ -182,12 +155,18 @@ class Chain:
             attachment = _as_told(attachment, record)
             if versions.at_least(used.cni_version, versions.PREV_RESULT_AT_DEL_SINCE):
                 prev_result = record.typed_result()
-        errors = self._undo(list(_turns(used, "DEL", attachment)), prev_result, deadline)
+        errors = self._undo(list(turns_of(used, "DEL", attachment, trace)), prev_result, deadline)
         if errors:
             raise joined(errors)
         self.cache.remove(name, attachment.container_id, attachment.ifname)
 
-    def gc(self, network: NetworkConfigList, valid: Iterable[AttachmentKey], deadline: float) -> None:
+    def gc(
+        self,
+        network: NetworkConfigList,
+        valid: Iterable[AttachmentKey],
+        deadline: float,
+        trace: TraceContext | None = None,
+    ) -> None:
         """Remove what is attached to the network and not in ``valid``; goes on past failures and tells all.
 
         Only what this cache directory knows is deleted one by one; from 1.1.0 each plugin's GC follows.
@@ -200,13 +179,13 @@ class Chain:
             if AttachmentKey(record.container_id, record.ifname) in valid:
                 continue
             try:
-                self.delete(network, _recorded(record), deadline)
+                self.delete(network, recorded(record), deadline, trace)
             except CNIError as error:
-                errors.append(_about(record, error))
+                errors.append(about(record, error))
         if versions.at_least(network.cni_version, versions.GC_SINCE):
             listed = [msgspec.to_builtins(each) for each in valid]
             extra = {"cni.dev/valid-attachments": listed, "cni.dev/attachments": listed}
-            for turn in _turns(network, "GC"):
+            for turn in turns_of(network, "GC", trace=trace):
                 try:
                     self._run(turn, None, deadline, extra=extra)
                 except CNIError as error:
@@ -214,10 +193,10 @@ class Chain:
         if errors:
             raise joined(errors)
 
-    def status(self, network: NetworkConfigList, deadline: float) -> None:
+    def status(self, network: NetworkConfigList, deadline: float, trace: TraceContext | None = None) -> None:
         """Ask every plugin whether it could serve an ADD (from 1.1.0); the first failure ends it."""
         if versions.at_least(network.cni_version, versions.STATUS_SINCE):
-            for turn in _turns(network, "STATUS"):
+            for turn in turns_of(network, "STATUS", trace=trace):
                 self._run(turn, None, deadline)
 
     def versions(self, type: str, deadline: float) -> tuple[str, ...]:
@@ -239,7 +218,7 @@ class Chain:
         """Check that each plugin exists and speaks the version; returns the capabilities declared."""
         self.require_plugins(network)
         errors: list[CNIError] = []
-        for turn in _turns(network, "VERSION"):
+        for turn in turns_of(network, "VERSION"):
             try:
                 versions.require(network.cni_version, self.versions(turn.plugin.type, deadline))
             except CNIError as error:
@@ -247,19 +226,6 @@ class Chain:
         if errors:
             raise joined(errors)
         return network.capabilities
-
-    def sweep(self, deadline: float) -> None:
-        """Delete what earlier boots attached: the namespaces are gone, the addresses are still taken."""
-        errors: list[CNIError] = []
-        for record in self.cache.records():
-            if not self.cache.is_stale(record):
-                continue
-            try:
-                self.delete(record.network, _recorded(record), deadline)
-            except CNIError as error:
-                errors.append(_about(record, error))
-        if errors:
-            raise joined(errors)
 
     def require_plugins(self, network: NetworkConfigList) -> None:
         """Raise PluginMissing with every type that is neither ours nor in the path, IPAM of ours included."""
@@ -291,7 +257,9 @@ class Chain:
     def _read(self, network: str, attachment: Attachment) -> Record | None:
         return self.cache.read(network, attachment.container_id, attachment.ifname)
 
-    def _clear_earlier(self, network: NetworkConfigList, attachment: Attachment) -> None:
+    def _clear_earlier(
+        self, network: NetworkConfigList, attachment: Attachment, trace: TraceContext | None
+    ) -> None:
         record = self._read(network.name, attachment)
         if record is None:
             return
@@ -301,9 +269,9 @@ class Chain:
                 f"as {attachment.ifname}",
                 "delete it first",
             )
-        self.delete(network, attachment, time.monotonic() + CLEANUP_SECONDS)
+        self.delete(network, attachment, time.monotonic() + CLEANUP_SECONDS, trace)
 
-    def _undone(self, error: CNIError, begun: Sequence[_Turn], result: Result | None) -> CNIError:
+    def _undone(self, error: CNIError, begun: Sequence[Turn], result: Result | None) -> CNIError:
         """Undo a failed ADD in time of its own; return what to raise: the failure, with what undoing met."""
         cause = error.__cause__ if isinstance(error, PluginFailure) else None
         network, attachment = begun[0].network, begun[0].attachment
@@ -326,7 +294,7 @@ class Chain:
                 errors.append(trouble)
         return joined([error, *errors])
 
-    def _undo(self, turns: Sequence[_Turn], result: Result | None, deadline: float) -> list[CNIError]:
+    def _undo(self, turns: Sequence[Turn], result: Result | None, deadline: float) -> list[CNIError]:
         """Run DEL backwards past every failure. Each plugin gets its share of the time that is left."""
         errors: list[CNIError] = []
         for to_go in range(len(turns), 0, -1):
@@ -341,7 +309,7 @@ class Chain:
 
     def _run(
         self,
-        turn: _Turn,
+        turn: Turn,
         prev_result: Result | None,
         deadline: float,
         cancel: threading.Event | None = None,
@@ -352,13 +320,14 @@ class Chain:
         made: dict[str, Any] = {}
         result: Result | None = None
         failure: CNIError | None = None
+        stderr = ""
         try:
             made = turn.plugin.execution(
                 network.name, network.cni_version, prev_result, turn.attachment.capability_args
             )
             if extra:
                 made.update(extra)
-            result = self._dispatch(turn, made, prev_result, deadline, cancel)
+            result, stderr = self._dispatch(turn, made, prev_result, deadline, cancel)
         except CNIError as error:
             total = len(network.plugins)
             failure = PluginFailure(error, turn.plugin.type, turn.command, turn.position, total)
@@ -366,18 +335,60 @@ class Chain:
         finally:
             if self.observe is not None:
                 took = time.monotonic() - began
-                self.observe(Step(turn.plugin.type, turn.command, took, made, result, failure))
+                self._observed(turn, took, made, result=result, failure=failure, stderr=stderr)
         return result
+
+    def _observed(
+        self,
+        turn: Turn,
+        took: float,
+        made: Mapping[str, Any],
+        *,
+        result: Result | None,
+        failure: CNIError | None,
+        stderr: str,
+    ) -> None:
+        plugin = turn.plugin.type
+        step = Step(
+            plugin=plugin,
+            command=turn.command,
+            seconds=took,
+            config=made,
+            result=result,
+            error=failure,
+            network=turn.network.name,
+            position=turn.position,
+            total=len(turn.network.plugins),
+            attachment=turn.attachment,
+            executable=self._program(plugin),
+            stderr=stderr,
+        )
+        assert self.observe is not None
+        try:
+            self.observe(step)
+        except Exception:
+            import logging
+
+            logging.getLogger(__name__).exception("the observer of plugin %s failed", plugin)
+
+    def _program(self, type: str) -> str:
+        from podwire.cni import invoke
+
+        try:
+            return "" if self._ours(type) is not None else invoke.find(type, self.path)
+        except CNIError:
+            return ""
 
     def _dispatch(
         self,
-        turn: _Turn,
+        turn: Turn,
         made: Mapping[str, Any],
         prev_result: Result | None,
         deadline: float,
         cancel: threading.Event | None,
-    ) -> Result | None:
+    ) -> tuple[Result | None, str]:
         version, attachment = turn.network.cni_version, turn.attachment
+        stderr = ""
         ours = self._ours(turn.plugin.type)
         if ours is not None:
             request = make_request(
@@ -392,6 +403,7 @@ class Chain:
                 prev_result=prev_result,
                 deadline=deadline,
                 registry=self.registry,
+                trace=turn.trace,
             )
             result = call(ours, request, self.kernel)
         else:
@@ -408,12 +420,14 @@ class Chain:
                 stdin=msgspec.json.encode(made),
                 deadline=deadline,
                 cancel=cancel,
+                trace=turn.trace,
             )
+            stderr = outcome.stderr
             result = convert.decode_result(outcome.stdout, version) if turn.command == "ADD" else None
         if result is not None and not versions.at_least(version, versions.PREV_RESULT_SINCE):
             # What this version cannot say is this plugin's failure now, not somebody's at DEL.
             convert.to_object(result, version)
-        return result
+        return result, stderr
 
 
 def _check(name: str, attachment: Attachment) -> None:
@@ -422,12 +436,7 @@ def _check(name: str, attachment: Attachment) -> None:
     cni_args.check_ifname(attachment.ifname)
 
 
-def _turns(network: NetworkConfigList, command: str, attachment: Attachment = _NOBODY) -> Iterable[_Turn]:
-    for position, plugin in enumerate(network.plugins, 1):
-        yield _Turn(network, plugin, position, command, attachment)
-
-
-def _still_wanted(turn: _Turn, deadline: float, cancel: threading.Event | None) -> None:
+def _still_wanted(turn: Turn, deadline: float, cancel: threading.Event | None) -> None:
     if cancel is not None and cancel.is_set():
         raise TryLater(f'the request was cancelled before plugin "{turn.plugin.type}"')
     if time.monotonic() >= deadline:
@@ -454,12 +463,14 @@ def _as_told(attachment: Attachment, record: Record) -> Attachment:
     return msgspec.structs.replace(attachment, args=record.args, capability_args=record.capability_args)
 
 
-def _recorded(record: Record) -> Attachment:
+def recorded(record: Record) -> Attachment:
+    """Return the attachment that a record tells of, for its DEL."""
     # A path below /proc may be another process's by now.
     netns = "" if record.netns.startswith("/proc/") else record.netns
     return Attachment(record.container_id, netns, record.ifname, record.args, record.capability_args)
 
 
-def _about(record: Record, error: CNIError) -> CNIError:
+def about(record: Record, error: CNIError) -> CNIError:
+    """Return the failure of a record's DEL with the attachment in its text."""
     failed = f"cannot delete stale attachment {record.container_id} {record.ifname}: {error.msg}"
     return CNIError(failed, error.details, code=error.code)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,6 +16,9 @@ from podwire.cni import args, convert, fields, gojson, versions
 from podwire.cni.errors import CNIError, InvalidConfig
 from podwire.cni.request import ipam_type
 from podwire.cni.types import Result
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LIST_SUFFIX = ".conflist"
 SUFFIXES = (LIST_SUFFIX, ".conf", ".json")
@@ -97,6 +99,13 @@ class NetworkConfigList(msgspec.Struct, frozen=True):
         return tuple(sorted({name for plugin in self.plugins for name in plugin.capabilities}))
 
 
+class Choice(msgspec.Struct, frozen=True):
+    """A network that was chosen of a directory, and why it was this one."""
+
+    network: NetworkConfigList
+    reason: str
+
+
 class Directory(msgspec.Struct, frozen=True):
     """The networks of a directory by file name, and what is wrong with the other files."""
 
@@ -117,6 +126,22 @@ class Directory(msgspec.Struct, frozen=True):
             raise NetworkNotFound(str(self.path), f'no net configuration with name "{name}"', self._reasons())
         return min(named, key=lambda network: not network.source.endswith(LIST_SUFFIX))
 
+    def choose(self, name: str = "") -> Choice:
+        """Return the network of that name, else the first, with the reason; NetworkNotFound if none is."""
+        network = self.find(name) if name else self.default()
+        file = _file_name(network.source)
+        if name:
+            others = [each for each in self.networks if each.name == name and each is not network]
+            reason = f'{file} has the name "{name}"'
+            if others:
+                reason += f", as have {', '.join(_file_name(each.source) for each in others)} behind it"
+        else:
+            reason = f"{file} is the first of {len(self.networks)} by file name"
+            unusable = [each for each in self.problems if _file_name(each.source) < file]
+            if unusable:
+                reason += f"; passed over: {'; '.join(str(each) for each in unusable)}"
+        return Choice(network, reason)
+
     def _reasons(self) -> str:
         return "; ".join(str(problem) for problem in self.problems)
 
@@ -132,9 +157,14 @@ def parse_list(text: bytes | str, source: str = "") -> NetworkConfigList:
 def load_list(path: Path | str) -> NetworkConfigList:
     """Return the network of a file, with the plugins that ``<directory>/<name>/*.conf`` add to it.
 
-    ConfigError names the file and the field; it is also what a file that cannot be read ends in.
+    A ``.conf`` that is not there stands for the ``.conflist`` that it was turned into. ConfigError names the
+    file and the field; it is also what a file that cannot be read ends in.
     """
+    from pathlib import Path
+
     path = Path(path)
+    if path.suffix == ".conf" and not path.exists() and path.with_suffix(LIST_SUFFIX).exists():
+        path = path.with_suffix(LIST_SUFFIX)
     text = _read(path)
     made = _parsed(text, str(path))
     added: list[PluginConfig] = []
@@ -150,6 +180,8 @@ def load_list(path: Path | str) -> NetworkConfigList:
 
 def load_directory(directory: Path | str) -> Directory:
     """Return all networks of a directory; a directory that is not there has none."""
+    from pathlib import Path
+
     directory = Path(directory)
     networks: list[NetworkConfigList] = []
     problems: list[ConfigError] = []
@@ -168,6 +200,10 @@ def load_directory(directory: Path | str) -> Directory:
 def find(directory: Path | str, name: str) -> NetworkConfigList:
     """Return the network of that name in a directory; NetworkNotFound also names the bad files."""
     return load_directory(directory).find(name)
+
+
+def _file_name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _files(directory: Path, suffixes: Sequence[str]) -> list[Path]:

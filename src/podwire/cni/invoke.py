@@ -18,6 +18,7 @@ from typing import Any
 from podwire.cni import args as cni_args
 from podwire.cni import gojson
 from podwire.cni.errors import CNIError, DecodeFailure, IOFailure, PluginMissing, TryLater, from_code
+from podwire.cni.types import TraceContext
 
 STDOUT_MAX = 8 << 20
 STDERR_KEPT = 4096
@@ -75,12 +76,18 @@ def execute(
     deadline: float,
     environ: Mapping[str, str] | None = None,
     cancel: threading.Event | None = None,
+    trace: TraceContext | None = None,
 ) -> Outcome:
     """Find a plugin and run it for one command; CNIError is the plugin's own, or says how it ended.
 
     ``deadline`` is a `time.monotonic` time: at it, or when ``cancel`` is set, its process group is killed.
+    Without ``trace`` the trace context is that of ``environ`` (default: this process's).
     """
     variables = {key: value for key, value in (environ or os.environ).items() if not key.startswith("CNI_")}
+    if trace is not None:
+        for key in ("TRACEPARENT", "TRACESTATE", "BAGGAGE"):
+            variables.pop(key, None)
+        variables.update(trace.variables())
     variables["CNI_COMMAND"] = command
     variables["CNI_PATH"] = os.pathsep.join(path)
     for key, value in (

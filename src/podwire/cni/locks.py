@@ -1,17 +1,29 @@
-"""Who waits for whom: one operation a container, a network's GC with nothing beside it (spec section 2)."""
+"""Who waits for whom: one operation a container, a network's GC with nothing beside it (spec section 2).
+
+Within a process the locks are queues, first come first served; between processes they are ranges of one
+file (`podwire.cni.filelock`), taken while anybody here holds the lock.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from podwire.cni.errors import TryLater
+from podwire.cni.filelock import FileLocks
+
+if TYPE_CHECKING:
+    # asyncio takes longer to load than all of this package; whoever calls in has a loop, and so has it.
+    import asyncio
 
 Want: TypeAlias = tuple[tuple[str, str], bool]
 """A lock's kind and name, and whether it must be held alone."""
+
+# The kernel wakes nobody who could also stop waiting at a deadline, so another process's end is polled.
+_FIRST_PAUSE = 0.001
+_LONGEST_PAUSE = 0.02
 
 
 class _Shared:
@@ -33,6 +45,8 @@ class _Shared:
         return True
 
     async def acquire(self, alone: bool) -> None:
+        import asyncio
+
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (alone, future)
         self.queue.append(entry)
@@ -67,11 +81,15 @@ class _Shared:
 
 
 class Locks:
-    """The locks of a runtime, made when wanted and dropped when idle."""
+    """The locks of a runtime, made when wanted and dropped when idle.
 
-    def __init__(self) -> None:
+    ``files`` holds them against other processes as well.
+    """
+
+    def __init__(self, files: FileLocks) -> None:
         self._locks: dict[tuple[str, str], _Shared] = {}
         self._holders: dict[tuple[str, str], str] = {}
+        self._files = files
 
     async def take(self, wanted: Sequence[Want], subject: str, deadline: float) -> None:
         """Take locks in order, all or none; TryLater (11) at the deadline says what was waited for."""
@@ -85,26 +103,52 @@ class Locks:
     def release(self, wanted: Sequence[Want]) -> None:
         """Give back what `take` took."""
         for key, _ in reversed(wanted):
+            self._files.release(key)
             self._locks[key].release()
             self._forget(key)
 
     async def _take(self, key: tuple[str, str], alone: bool, subject: str, deadline: float) -> None:
         lock = self._locks.setdefault(key, _Shared())
         if not lock.try_acquire(alone):
+            import asyncio
+
             try:
                 async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                     await lock.acquire(alone)
             except TimeoutError:
                 holder = self._holders.get(key, "another request")
-                raise TryLater(
-                    f"{subject} waited in vain for {key[0]} {key[1]}", f"held by {holder}"
-                ) from None
+                raise _in_vain(key, subject, holder) from None
             finally:
                 self._forget(key)
+        try:
+            if not self._files.try_acquire(key, alone):
+                await self._wait_for_others(key, alone, subject, deadline)
+        except BaseException:
+            lock.release()
+            self._forget(key)
+            raise
         self._holders[key] = subject
+
+    async def _wait_for_others(
+        self, key: tuple[str, str], alone: bool, subject: str, deadline: float
+    ) -> None:
+        import asyncio
+
+        pause = _FIRST_PAUSE
+        with self._files.queued(key, alone):
+            while not self._files.try_acquire(key, alone):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise _in_vain(key, subject, "another process")
+                await asyncio.sleep(min(pause, left))
+                pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _forget(self, key: tuple[str, str]) -> None:
         lock = self._locks.get(key)
         if lock is not None and lock.idle:
             del self._locks[key]
             self._holders.pop(key, None)
+
+
+def _in_vain(key: tuple[str, str], subject: str, holder: str) -> TryLater:
+    return TryLater(f"{subject} waited in vain for {key[0]} {key[1]}", f"held by {holder}")

@@ -13,6 +13,7 @@ import msgspec
 from podwire.cni import convert, fields, versions
 from podwire.cni.errors import CNIError, InvalidEnvironment, IOFailure
 from podwire.cni.request import COMMANDS, Plugin, Registry, call, make_request, parse_config, unexpected
+from podwire.cni.types import TraceContext
 
 C = TypeVar("C")
 K = TypeVar("K")
@@ -90,6 +91,7 @@ def respond(
             deadline=deadline,
             registry=registry,
             netns_override=environ.get("CNI_NETNS_OVERRIDE", "").lower() in {"1", "true"},
+            trace=_trace(environ),
         )
         with kernel if kernel is not None else plugin.open_kernel() as opened:
             result = call(plugin, request, opened)
@@ -98,6 +100,11 @@ def respond(
         return Reply(1, error.to_json(version))
     except Exception as error:  # noqa: BLE001 - stdout must hold an error of the protocol, whatever happened
         return Reply(1, unexpected(error).to_json(version))
+
+
+def _trace(environ: Mapping[str, str]) -> TraceContext | None:
+    parent = environ.get("TRACEPARENT", "")
+    return TraceContext(parent, environ.get("TRACESTATE", ""), environ.get("BAGGAGE", "")) if parent else None
 
 
 def main(

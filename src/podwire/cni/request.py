@@ -29,7 +29,7 @@ from podwire.cni.errors import (
     is_same_refusal,
     joined,
 )
-from podwire.cni.types import AttachmentKey, Result
+from podwire.cni.types import AttachmentKey, Result, TraceContext
 
 C = TypeVar("C")
 K = TypeVar("K")
@@ -93,7 +93,8 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
     ``netns`` is the path of the container's namespace (may be empty at DEL), ``args`` the pairs of CNI_ARGS,
     ``path`` where foreign plugins are searched. ``config`` is the typed configuration, ``raw`` the whole
     execution configuration as it came, ``runtime_config`` its capability arguments. ``deadline`` is a
-    `time.monotonic` time. ``valid_attachments`` is set at GC: what must stay; all else may go.
+    `time.monotonic` time. ``valid_attachments`` is set at GC: what must stay; all else may go. ``trace`` is
+    the caller's span, if it told one.
     """
 
     command: str
@@ -114,6 +115,7 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
     kernel: Any = None
     registry: Registry = no_registry
     delegators: tuple[str, ...] = ()
+    trace: TraceContext | None = None
 
     def remaining(self) -> float:
         """Return the seconds until the deadline; never negative."""
@@ -186,6 +188,7 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
                 deadline=self.deadline,
                 registry=self.registry,
                 delegators=(*self.delegators, self.plugin_type),
+                trace=self.trace,
             )
             return call(plugin, request, self.kernel)
         from podwire.cni import invoke
@@ -200,6 +203,7 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
             args=cni_args.format_args(self.args),
             stdin=msgspec.json.encode(self.raw),
             deadline=self.deadline,
+            trace=self.trace,
         ).stdout
         return convert.decode_result(stdout, self.cni_version) if command == "ADD" else None
 
@@ -309,6 +313,7 @@ def make_request(
     registry: Mapping[str, Plugin[Any, Any]] | Registry | None = None,
     netns_override: bool = False,
     delegators: tuple[str, ...] = (),
+    trace: TraceContext | None = None,
 ) -> Request[C]:
     """Check and decode a request by the rules of the specification; CNIError with the right code if not.
 
@@ -358,6 +363,7 @@ def make_request(
         valid_attachments=_attachments(config) if command == "GC" else None,
         registry=as_registry(registry),
         delegators=delegators,
+        trace=trace,
     )
 
 

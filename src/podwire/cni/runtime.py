@@ -1,29 +1,35 @@
 """The runtime library (what libcni is for Go), asynchronous: ADD, CHECK, DEL, GC and STATUS over lists.
 
-Requests for one container run in order, those for different containers side by side, GC of a network alone.
-Each runs in a thread of a pool, from beginning to end; every wait has a deadline.
+Requests for one container run in order, those for different containers side by side, GC of a network alone,
+also between processes that share the cache directory. Each runs in a thread of a pool, from beginning to
+end; every wait has a deadline.
 """
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from podwire.cni.cache import DEFAULT_DIRECTORY, Cache, Record
-from podwire.cni.chain import Attachment, Chain, Step
+from podwire.cni.chain import Chain, about, recorded
 from podwire.cni.config import NetworkConfigList
-from podwire.cni.errors import TryLater
+from podwire.cni.errors import CNIError, TryLater, joined
+from podwire.cni.filelock import FileLocks
 from podwire.cni.locks import Locks
 from podwire.cni.request import CLEANUP_SECONDS, DEFAULT_SECONDS, Plugin, Registry, as_registry
-from podwire.cni.types import AttachmentKey, Result
+from podwire.cni.turns import Attachment, Step
+from podwire.cni.types import AttachmentKey, Result, TraceContext
 
-__all__ = ["Attachment", "Runtime", "Step"]
+if TYPE_CHECKING:
+    # What runs an event loop has these loaded; what only reads configurations need not wait for them.
+    import asyncio
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
+
+__all__ = ["Attachment", "Runtime", "Step", "TraceContext"]
 
 T = TypeVar("T")
 _WORKERS = 64
@@ -35,7 +41,9 @@ class Runtime:
 
     ``cache_dir`` is libcni's (records lie in its ``results``). ``timeout`` (seconds) is each operation's
     deadline where the call names none; undoing a failed ADD gets 30 s more of its own. ``observe`` is called
-    from the working thread after each plugin's turn.
+    from the working thread after each plugin's turn. ``trace``, of a call, is the span that plugins continue.
+
+    Close it, or use it as an asynchronous context manager: it has threads, and a file open once it was used.
     """
 
     def __init__(
@@ -50,12 +58,20 @@ class Runtime:
     ) -> None:
         self.chain = Chain(as_registry(plugins), kernel, path, Cache(cache_dir), observe)
         self.timeout = timeout
-        self._locks = Locks()
+        self._files = FileLocks(self.chain.cache.directory)
+        self._locks = Locks(self._files)
+        from concurrent.futures import ThreadPoolExecutor
+
         self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="cni")
         self._running: set[asyncio.Task[Any]] = set()
 
     async def add(
-        self, network: NetworkConfigList, attachment: Attachment, *, timeout: float | None = None
+        self,
+        network: NetworkConfigList,
+        attachment: Attachment,
+        *,
+        timeout: float | None = None,
+        trace: TraceContext | None = None,
     ) -> Result:
         """Attach a container and return the final result; all or nothing.
 
@@ -64,22 +80,32 @@ class Runtime:
         """
 
         def work(deadline: float, cancel: threading.Event) -> Result:
-            return self.chain.add(network, attachment, deadline, cancel)
+            return self.chain.add(network, attachment, deadline, cancel, trace)
 
         return await self._operate(f"ADD to {network.name}", network.name, attachment, work, timeout)
 
     async def check(
-        self, network: NetworkConfigList, attachment: Attachment, *, timeout: float | None = None
+        self,
+        network: NetworkConfigList,
+        attachment: Attachment,
+        *,
+        timeout: float | None = None,
+        trace: TraceContext | None = None,
     ) -> None:
         """Verify that an attachment still is as its ADD answered."""
 
         def work(deadline: float, _cancel: threading.Event) -> None:
-            self.chain.check(network, attachment, deadline)
+            self.chain.check(network, attachment, deadline, trace)
 
         await self._operate(f"CHECK of {network.name}", network.name, attachment, work, timeout)
 
     async def delete(
-        self, network: NetworkConfigList | str, attachment: Attachment, *, timeout: float | None = None
+        self,
+        network: NetworkConfigList | str,
+        attachment: Attachment,
+        *,
+        timeout: float | None = None,
+        trace: TraceContext | None = None,
     ) -> None:
         """Detach a container, by its record where there is one; repeatable, and a success when all is gone.
 
@@ -89,7 +115,7 @@ class Runtime:
         name = network if isinstance(network, str) else network.name
 
         def work(deadline: float, _cancel: threading.Event) -> None:
-            self.chain.delete(network, attachment, deadline)
+            self.chain.delete(network, attachment, deadline, trace)
 
         await self._operate(f"DEL from {name}", name, attachment, work, timeout)
 
@@ -99,22 +125,29 @@ class Runtime:
         valid: Iterable[AttachmentKey | Attachment],
         *,
         timeout: float | None = None,
+        trace: TraceContext | None = None,
     ) -> None:
         """Remove each attachment to the network that is not in ``valid``; nothing else runs on it then."""
         keys = [each.key if isinstance(each, Attachment) else each for each in valid]
 
         def work(deadline: float, _cancel: threading.Event) -> None:
-            self.chain.gc(network, keys, deadline)
+            self.chain.gc(network, keys, deadline, trace)
 
         await self._operate(f"GC of {network.name}", network.name, None, work, timeout, alone=True)
 
-    async def status(self, network: NetworkConfigList, *, timeout: float | None = None) -> None:
+    async def status(
+        self,
+        network: NetworkConfigList,
+        *,
+        timeout: float | None = None,
+        trace: TraceContext | None = None,
+    ) -> None:
         """Ask whether the network can take an ADD: NotAvailable (50) or LimitedConnectivity (51) if not."""
 
         def work(deadline: float, _cancel: threading.Event) -> None:
-            self.chain.status(network, deadline)
+            self.chain.status(network, deadline, trace)
 
-        await self._operate(f"STATUS of {network.name}", network.name, None, work, timeout)
+        await self._operate(f"STATUS of {network.name}", None, None, work, timeout)
 
     async def validate(self, network: NetworkConfigList, *, timeout: float | None = None) -> tuple[str, ...]:
         """Check that every plugin exists and speaks the version; returns the capabilities declared."""
@@ -122,7 +155,7 @@ class Runtime:
         def work(deadline: float, _cancel: threading.Event) -> tuple[str, ...]:
             return self.chain.validate(network, deadline)
 
-        return await self._operate(f"validation of {network.name}", network.name, None, work, timeout)
+        return await self._operate(f"validation of {network.name}", None, None, work, timeout)
 
     async def versions(self, type: str, *, timeout: float | None = None) -> tuple[str, ...]:
         """Return the specification versions that a plugin speaks."""
@@ -134,11 +167,16 @@ class Runtime:
 
     async def sweep(self, *, timeout: float | None = None) -> None:
         """Delete what earlier boots left: attachments whose namespaces went with the boot. For start-up."""
-
-        def work(deadline: float, _cancel: threading.Event) -> None:
-            self.chain.sweep(deadline)
-
-        await self._operate("sweep", None, None, work, timeout)
+        errors: list[CNIError] = []
+        for record in self.attachments():
+            if not self.chain.cache.is_stale(record):
+                continue
+            try:
+                await self.delete(record.network, recorded(record), timeout=timeout)
+            except CNIError as error:
+                errors.append(about(record, error))
+        if errors:
+            raise joined(errors)
 
     def attachments(self, container_id: str | None = None, *, network: str | None = None) -> list[Record]:
         """Return the records of a container or a network, or all; those without a result are unfinished."""
@@ -146,9 +184,12 @@ class Runtime:
 
     async def close(self) -> None:
         """Wait for what is still under way, e.g. the undoing of abandoned requests, and end the threads."""
+        import asyncio
+
         while self._running:
             await asyncio.wait(set(self._running))
         self._pool.shutdown(wait=False)
+        self._files.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -168,6 +209,8 @@ class Runtime:
         *,
         alone: bool = False,
     ) -> T:
+        import asyncio
+
         began = time.monotonic()
         deadline = began + (self.timeout if timeout is None else timeout)
         subject = what if attachment is None else f"{what} of container {attachment.container_id}"
@@ -177,6 +220,7 @@ class Runtime:
         async def locked() -> T:
             # The container's lock comes first, everywhere.
             wanted = [] if attachment is None else [(("container", attachment.container_id), True)]
+            # Neither STATUS nor VERSION needs a lock, nor should a check of readiness wait for a GC.
             if network is not None:
                 wanted.append((("network", network), alone))
             await self._locks.take(wanted, subject, deadline)
@@ -213,6 +257,8 @@ class Runtime:
 
 async def _settled(task: asyncio.Task[Any], until: float) -> None:
     """Wait for a task through further cancellations: what it undoes must be undone."""
+    import asyncio
+
     while not task.done() and time.monotonic() < until:
         try:
             await asyncio.wait({task}, timeout=until - time.monotonic())

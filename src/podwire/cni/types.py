@@ -8,6 +8,7 @@ their canonical form when an object is made: ValueError says what is wrong.
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -141,3 +142,26 @@ class AttachmentKey(msgspec.Struct, frozen=True):
 
     container_id: str = msgspec.field(name="containerID")
     ifname: str = msgspec.field(name="ifname")
+
+
+class TraceContext(msgspec.Struct, frozen=True):
+    """The span that a request belongs to, as W3C Trace Context and Baggage write it in HTTP headers.
+
+    Foreign plugins get it as TRACEPARENT, TRACESTATE and BAGGAGE; ours as `Request.trace`.
+    """
+
+    parent: str
+    state: str = ""
+    baggage: str = ""
+
+    @classmethod
+    def from_headers(cls, headers: Mapping[str, str]) -> TraceContext | None:
+        """Return the context that headers or variables hold, in whatever case; None without a parent."""
+        found = {key.lower(): value for key, value in headers.items()}
+        parent = found.get("traceparent", "")
+        return cls(parent, found.get("tracestate", ""), found.get("baggage", "")) if parent else None
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment of a plugin's process; what is empty is left out."""
+        said = {"TRACEPARENT": self.parent, "TRACESTATE": self.state, "BAGGAGE": self.baggage}
+        return {key: value for key, value in said.items() if value}

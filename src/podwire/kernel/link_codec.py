@@ -145,16 +145,16 @@ class Link(msgspec.Struct, frozen=True):
     port: Mapping[str, Any] = {}
 
 
-def parse(body: bytes) -> Link:
-    """Read the body of an RTM_NEWLINK. Raises :class:`MalformedReply`."""
+def parse(body: bytes, *, details: bool = True) -> Link:
+    """Read the body of an RTM_NEWLINK, or what is common to all kinds. Raises :class:`MalformedReply`."""
     if len(body) < HEADER.size:
         raise MalformedReply("link", f"{len(body)} bytes")
     _, _, index, flags, _ = HEADER.unpack_from(body)
     values = LINK.decode(body, HEADER.size)
     info = values.get("info", {})
     kind = info.get("kind", "")
-    table = _DATA.get(kind)
-    families = FAMILIES.decode(values["families"]) if "families" in values else {}
+    table = _DATA.get(kind) if details else None
+    families = FAMILIES.decode(values["families"]) if details and "families" in values else {}
     mode = families.get("inet6", {}).get("addr_gen_mode")
     state = values.get("operstate", 0)
     return Link(
@@ -179,7 +179,7 @@ def parse(body: bytes) -> Link:
         addr_gen_mode=AddrGenMode(mode) if mode in _ADDR_GEN_MODES else None,
         data=table.decode(info["data"]) if table is not None and "data" in info else {},
         port=BRIDGE_PORT.decode(info["port_data"])
-        if info.get("port_kind") == "bridge" and "port_data" in info
+        if details and info.get("port_kind") == "bridge" and "port_data" in info
         else {},
     )
 

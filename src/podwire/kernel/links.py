@@ -309,8 +309,11 @@ def delete_group(group: int) -> Message:
     return Message(DELLINK, 0, body, "delete link group", str(group))
 
 
-def get(sock: RouteSocket, target: int | str) -> Link | None:
-    """Look one link up; None if there is none."""
+def get(sock: RouteSocket, target: int | str, *, details: bool = True) -> Link | None:
+    """Look one link up; None if there is none.
+
+    Without ``details`` it has no ``data``, ``port`` and ``addr_gen_mode``, which are most of the reading.
+    """
     index, subject = _target(target)
     values: dict[str, Any] = {} if index else {"name": target}
     values["filter"] = _SKIP_STATS
@@ -323,7 +326,7 @@ def get(sock: RouteSocket, target: int | str) -> Link | None:
         raise
     if kind != NEWLINK:
         raise MalformedReply("link", f"message type {kind} in answer to RTM_GETLINK")
-    return parse(reply)
+    return parse(reply, details=details)
 
 
 def list_links(sock: RouteSocket, *, master: int | None = None, kind: str | None = None) -> list[Link]:

@@ -149,7 +149,7 @@ class LinkRemover:
                 found[target.index] = target
                 continue
             with self._lookup_lock:
-                link = links.get(self._lookup, target)
+                link = links.get(self._lookup, target, details=False)
             if link is not None:
                 found[link.index] = link
         return found
@@ -191,7 +191,7 @@ class LinkRemover:
         with self._lock:
             indexes = list(self._pending)
         with self._lookup_lock:
-            return [index for index in indexes if links.get(self._lookup, index) is None]
+            return [index for index in indexes if links.get(self._lookup, index, details=False) is None]
 
     def _help(self) -> None:
         sock: RouteSocket | None = None

@@ -14,13 +14,14 @@ import os
 import struct
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from ipaddress import (
     IPv4Address,
     IPv6Address,
     IPv6Interface,
 )
 from socket import if_nametoindex
+
+import msgspec
 
 from podwire.cni.errors import CNIError, TryLater
 from podwire.cni.plugin import IPConfig, Route
@@ -47,8 +48,7 @@ _DAD_SECONDS = 5.0
 _TICK = 0.0005
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """Which attachment: a container's interface on a network."""
 
     network: str
@@ -102,8 +102,7 @@ def mac_for(identity: Identity, ips: Sequence[IPConfig]) -> str:
     return _mac(f"address {ips[0].address}" if ips else own)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """What an attachment is to be. ``mac_given`` is whether the user chose the MAC."""
 
     identity: Identity
@@ -142,11 +141,16 @@ def _configure(host: RouteSocket, inside: RouteSocket, index: int, plan: Plan) -
     if plan.up:
         _wait_for_carrier(inside, plan.identity.ifname)
         _wait_for_carrier(host, plan.identity.host_end)
-        # The first port gives a bridge its carrier; with the spanning tree that takes half a minute.
-        if plan.bridge.operstate not in _OPERATIONAL and not plan.bridge.data.get("stp"):
+        if plan.bridge.operstate not in _OPERATIONAL and not _spans(host, plan.bridge):
             _wait_for_carrier(host, plan.bridge.name)
         if plan.dad:
             _wait_for_dad(inside, index)
+
+
+def _spans(host: RouteSocket, bridge: Link) -> bool:
+    """Tell whether a bridge builds a spanning tree, and so has a carrier only half a minute later."""
+    link = links.get(host, bridge.index)
+    return link is not None and bool(link.data.get("stp"))
 
 
 def _create(kernel: Kernel, plan: Plan) -> tuple[RouteSocket, int]:
@@ -343,7 +347,7 @@ def detach(kernel: Kernel, identity: Identity) -> bool:
 
     False if there is none.
     """
-    link = links.get(kernel.route(), identity.host_end)
+    link = links.get(kernel.route(), identity.host_end, details=False)
     # Killed between making the pair and naming it: no alias yet, but no other maker uses this name and MAC.
     if link is not None and (identity.owns(link) or (not link.alias and link.mac == identity.host_mac)):
         kernel.links.remove(link)
@@ -357,7 +361,7 @@ def detach_foreign(netns: str, ifname: str, mac: str) -> None:
     if container is None:
         return
     with container, RouteSocket.open(container) as inside:
-        link = links.get(inside, ifname)
+        link = links.get(inside, ifname, details=False)
         if link is not None and link.kind == "veth" and link.mac == mac.lower():
             inside.send(links.delete(link.index))
 

@@ -12,7 +12,8 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+import msgspec
 
 from podwire.cni.errors import InvalidConfig
 from podwire.cni.plugin import IPConfig
@@ -33,8 +34,7 @@ _verified: set[tuple[object, ...]] = set()
 _users: dict[tuple[tuple[int, int], str], int] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """What the configuration says of the bridge."""
 
     network: str
@@ -72,7 +72,7 @@ def using(kernel: Kernel, wanted: Wanted) -> Iterator[Link]:
 def _ensure(kernel: Kernel, wanted: Wanted) -> tuple[Link, bool]:
     host = kernel.route()
     made = False
-    link = links.get(host, wanted.name)
+    link = links.get(host, wanted.name, details=False)
     if link is None:
         mac = _new_mac()
         try:
@@ -81,7 +81,7 @@ def _ensure(kernel: Kernel, wanted: Wanted) -> tuple[Link, bool]:
             link = _finish(kernel, wanted)
         except KernelError as error:
             if not made and error.errno == errno.EEXIST:
-                link = links.get(host, wanted.name)
+                link = links.get(host, wanted.name, details=False)
             else:
                 with _lock, undoing(error):
                     _remove_unused(kernel, wanted.name, mac)
@@ -104,7 +104,7 @@ def _finish(kernel: Kernel, wanted: Wanted) -> Link | None:
             wanted.name, alias=f"{MARK} bridge {wanted.network}", promisc=wanted.promisc or None, up=True
         ),
     )
-    return links.get(host, wanted.name)
+    return links.get(host, wanted.name, details=False)
 
 
 def _refuse_advertisements(kernel: Kernel, name: str) -> None:
@@ -123,7 +123,7 @@ def _new_mac() -> str:
 
 
 def _remove_unused(kernel: Kernel, name: str, mac: str = "") -> bool:
-    link = links.get(kernel.route(), name)
+    link = links.get(kernel.route(), name, details=False)
     if link is None or link.kind != "bridge" or (mac and link.mac != mac):
         return False
     if links.list_links(kernel.route(), master=link.index):

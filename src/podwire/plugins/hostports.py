@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_address, ip_interface
 from typing import Any
+
+import msgspec
 
 from podwire.cni import fields
 from podwire.cni.errors import InvalidConfig
@@ -19,8 +20,7 @@ Pod = dict[int, IPv4Interface | IPv6Interface]
 """A pod's first address of each IP version, with its prefix length."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostPort:
+class HostPort(msgspec.Struct, frozen=True):
     """One port of the host that leads to the pod, for one IP version.
 
     ``address`` is the host's address, None for any; ``field`` says which mapping asked for it.

@@ -7,9 +7,10 @@ two attachments never share one is the kernel's work: ``create`` fails in the tr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from podwire.cni.errors import CNIError
 from podwire.kernel.nftset import Element, NamedSet
@@ -47,8 +48,7 @@ class HostPortTaken(CNIError):
         self.holder = holder
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """A host port of an attachment as the tables have it; no ``target``: its element is another's."""
 
     version: int

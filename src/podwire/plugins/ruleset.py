@@ -15,11 +15,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from podwire.cni.errors import TryLater
 from podwire.kernel.nft import NftError
@@ -50,8 +51,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.-]*")
 _NETWORK_BYTES, _CONTAINER_BYTES, _INTERFACE_BYTES = 40, 64, 15
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(msgspec.Struct, frozen=True):
     """Whose an element is: an attachment's network, container ID and interface, as its comment has them.
 
     A part that is too long, or that holds what a comment cannot, is shortened and ends in ``~`` and 16 hex
@@ -109,8 +109,7 @@ def place_of(comment: str) -> str:
     return comment.partition("/")[2]
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(msgspec.Struct, frozen=True):
     """A chain beside the fixed part: what its rules are follows from its name, so it is never changed.
 
     ``shared`` chains gather single rules of several makers instead; each is only ever added.
@@ -142,8 +141,7 @@ class Chain:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Skeleton:
+class _Skeleton(msgspec.Struct, frozen=True):
     text: str
     rules: Counter[tuple[str, str]]
     chains: tuple[str, ...]
