@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 import msgspec
 
@@ -321,7 +320,7 @@ def mend(request: Request[Config], kernel: Kernel) -> list[str]:
             raise UnknownContainer(f"{identity.ifname}: its other end, {identity.host_end}, is gone")
         if links.get(kernel.route(), config.name) is None:
             mended.append(f"bridge {config.name}")
-        wanted = replace(_wanted(request), mac=mac)
+        wanted = msgspec.structs.replace(_wanted(request), mac=mac)
         with bridge_device.using(kernel, wanted) as bridge:
             bridge_device.prepare(kernel, bridge, wanted, ips if config.gateway else ())
             if link.master != bridge.index or not link.up:
