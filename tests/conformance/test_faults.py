@@ -38,6 +38,7 @@ FAULTS = [
     ("main", "refuses unknown keys", "stdin-unknown-keys"),
     ("main", "crash on a missing key", "key-missing failures"),
     ("main", "refuses CNI_ARGS", "cni-args"),
+    ("chained", "crash on a sparse prevResult", "prev-result-sparse failures"),
     ("main", "no supportedVersions", "version"),
     ("main", "VERSION needs stdin", "version"),
     ("main", "another version in the answer to VERSION", "version-echo"),

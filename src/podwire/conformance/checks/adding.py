@@ -12,9 +12,10 @@ from podwire.cni import convert
 from podwire.cni.errors import CNIError
 from podwire.conformance import profiles, schema, truth
 from podwire.conformance.case import Case
-from podwire.conformance.catalogue import INSIDE, MAKES, OWN, check
+from podwire.conformance.catalogue import AFTER, INSIDE, MAKES, OWN, check
 from podwire.conformance.findings import Problem, Skip
-from podwire.conformance.profiles import Kind, Pod
+from podwire.conformance.pods import Pod
+from podwire.conformance.profiles import Kind
 from podwire.kernel import links, netns
 from podwire.kernel.netlink import RouteSocket
 
@@ -71,7 +72,7 @@ def dual_stack(case: Case) -> Iterator[Problem]:
     "prev-result-passed",
     "2 ADD",
     "the interfaces and addresses of prevResult are in the result",
-    kinds=frozenset({Kind.CHAINED}),
+    kinds=AFTER,
 )
 def prev_result_passed(case: Case) -> Iterator[Problem]:
     """What the plugins before it made, in its result."""
