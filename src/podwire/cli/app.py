@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -286,34 +286,116 @@ cnitool has it, and results are cached in /var/lib/cni (with --root in DIR/lib/c
 """
 
 
-def _cni(verb: str, network: str, netns: str, *, ifname: str, output: str, root: Path | None) -> int:
+Trace = Annotated[
+    bool,
+    typer.Option(
+        "--trace", help="Show on stderr each plugin's time, input and output; with -o json as JSON."
+    ),
+]
+OptionalNetns = Annotated[
+    str, typer.Argument(metavar="[NETNS]", help="Taken as cnitool takes it; it has no meaning here.")
+]
+
+
+def _cni(verb: str, network: str, netns: str, *, root: Path | None, **options: Any) -> int:
     from podwire.cli import cnitool
 
-    return cnitool.run(verb, network, netns, ifname=ifname, output=output, places=Locations.of(root))
+    return cnitool.run(verb, network, netns, cnitool.Options(places=Locations.of(root), **options))
 
 
 @cni.command("add", help=_CNI_HELP.format(what="Attach NETNS to NETWORK and print the result."))
 def cni_add(
-    network: Network, netns: Netns, ifname: Ifname = "eth0", output: CNIOutput = "", root: Root = None
+    *,
+    network: Network,
+    netns: Netns,
+    ifname: Ifname = "eth0",
+    output: CNIOutput = "",
+    trace: Trace = False,
+    root: Root = None,
 ) -> int:
     """Attach NETNS to NETWORK."""
-    return _cni("add", network, netns, ifname=ifname, output=output, root=root)
+    return _cni("add", network, netns, ifname=ifname, output=output, trace=trace, root=root)
 
 
 @cni.command("check", help=_CNI_HELP.format(what="Check that NETNS is attached to NETWORK as it should be."))
 def cni_check(
-    network: Network, netns: Netns, ifname: Ifname = "eth0", output: CNIOutput = "", root: Root = None
+    *,
+    network: Network,
+    netns: Netns,
+    ifname: Ifname = "eth0",
+    output: CNIOutput = "",
+    trace: Trace = False,
+    root: Root = None,
 ) -> int:
     """Check the attachment of NETNS to NETWORK."""
-    return _cni("check", network, netns, ifname=ifname, output=output, root=root)
+    return _cni("check", network, netns, ifname=ifname, output=output, trace=trace, root=root)
 
 
 @cni.command("del", help=_CNI_HELP.format(what="Detach NETNS from NETWORK; NETNS may be gone already."))
 def cni_del(
-    network: Network, netns: Netns, ifname: Ifname = "eth0", output: CNIOutput = "", root: Root = None
+    *,
+    network: Network,
+    netns: Netns,
+    ifname: Ifname = "eth0",
+    output: CNIOutput = "",
+    trace: Trace = False,
+    root: Root = None,
 ) -> int:
     """Detach NETNS from NETWORK."""
-    return _cni("del", network, netns, ifname=ifname, output=output, root=root)
+    return _cni("del", network, netns, ifname=ifname, output=output, trace=trace, root=root)
+
+
+@cni.command("gc")
+def cni_gc(
+    *,
+    network: Network,
+    _netns: OptionalNetns = "",
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--keep",
+            metavar="CONTAINER_ID[/IFNAME]",
+            help="An attachment to keep (interface eth0 if none is named), once for each; all others go.",
+        ),
+    ] = None,
+    none: Annotated[
+        bool, typer.Option("--keep-none", help="Remove every attachment, as cnitool does.")
+    ] = False,
+    output: CNIOutput = "",
+    trace: Trace = False,
+    root: Root = None,
+) -> int:
+    """Remove what is attached to NETWORK and no longer valid.
+
+    Without --keep, what the cache knows stays as long as its network namespace is there.
+    """
+    kept = () if none else None if keep is None else tuple(keep)
+    return _cni("gc", network, "", keep=kept, output=output, trace=trace, root=root)
+
+
+@cni.command("status")
+def cni_status(
+    *,
+    network: Network,
+    _netns: OptionalNetns = "",
+    output: CNIOutput = "",
+    trace: Trace = False,
+    root: Root = None,
+) -> int:
+    """Ask the plugins of NETWORK whether they could serve an ADD now: silent and 0 if so."""
+    return _cni("status", network, "", output=output, trace=trace, root=root)
+
+
+@cni.command("version")
+def cni_version(*, network: Network, output: CNIOutput = "", root: Root = None) -> int:
+    """Print which versions of the specification each plugin of NETWORK speaks."""
+    return _cni("version", network, "", output=output, root=root)
+
+
+@cni.command("validate")
+def cni_validate(*, network: Network, output: CNIOutput = "", root: Root = None) -> int:
+    """Check that each plugin of NETWORK is there and speaks its version; print its capabilities."""
+    return _cni("validate", network, "", output=output, root=root)
 
 
 @cni.command("conformance")
