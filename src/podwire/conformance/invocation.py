@@ -45,7 +45,7 @@ class Ran(msgspec.Struct, frozen=True):
     def describe(self) -> str:
         """Tell in one line how it ended."""
         if self.hung:
-            return f"it did not end within {self.seconds:.0f} s and was killed"
+            return f"it did not end within {self.seconds:.1f} s and was killed"
         how = f"exit status {self.status}" if self.status >= 0 else f"killed by {_signal(-self.status)}"
         error = self.error
         if error is not None:

@@ -31,7 +31,7 @@ class Pod(msgspec.Struct):
     netns: str
     ifname: str = "eth0"
     previous: Mapping[str, Any] | None = None
-    result: Any = None
+    result: Mapping[str, Any] = {}
 
 
 def make_uplink() -> None:

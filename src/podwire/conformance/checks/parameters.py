@@ -197,7 +197,7 @@ def _no_crash(case: Case, pod: Pod, config: dict[str, Any], label: str) -> Itera
         ran = call(pod, config=config, prev_result=not given, label=f"{command} {label}")
         if ran.hung or (ran.status != 0 and ran.error is None):
             yield Problem(ran.label, ran.describe())
-    pod.result = None
+    pod.result = {}
 
 
 @check("cni-args", "Conventions: CNI_ARGS", "an ADD that succeeds")
