@@ -47,7 +47,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 cni = typer.Typer(
-    help="The verbs of cnitool: attach a network namespace to a CNI network, check that, detach it.",
+    help="The verbs of cnitool: attach a network namespace to a CNI network, check that, detach it; and the"
+    " test of CNI plugins against the specification.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -395,6 +396,58 @@ def cni_version(*, network: Network, output: CNIOutput = "", root: Root = None) 
 def cni_validate(*, network: Network, output: CNIOutput = "", root: Root = None) -> int:
     """Check that each plugin of NETWORK is there and speaks its version; print its capabilities."""
     return _cni("validate", network, "", output=output, root=root)
+
+
+@cni.command("conformance")
+def cni_conformance(
+    *,
+    plugins: Annotated[
+        list[str],
+        typer.Argument(metavar="PLUGIN...", help="Paths, or types searched in CNI_PATH.", show_default=False),
+    ],
+    conf: Annotated[
+        Path | None,
+        typer.Option(
+            "--conf",
+            metavar="FILE",
+            help="The configuration to test with, list or single.  [default: one that suits the type]",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="json", help="json: a list with an object a check.")
+    ] = "",
+    junit: Annotated[
+        Path | None,
+        typer.Option("--junit", metavar="FILE", help="Write JUnit XML to FILE too.", show_default=False),
+    ] = None,
+    check: Annotated[
+        list[str] | None,
+        typer.Option("--check", metavar="ID", help="Only this check; may be repeated.", show_default=False),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long one call may take.")
+    ] = 20,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show what passed and what does not apply as well.")
+    ] = False,
+) -> int:
+    """Test CNI plugins, anybody's, against the specification (0.1.0 to 1.1.0).
+
+    Each check runs on an empty host of its own, in new network and mount namespaces, so that nothing of this
+    machine is touched; that needs root. The exit status is 1 where the specification is violated.
+    """
+    from podwire.cli import conformance as command
+
+    return command.run(
+        plugins,
+        conf=conf,
+        output=output,
+        junit=junit,
+        only=tuple(check or ()),
+        timeout=timeout,
+        verbose=verbose,
+    )
 
 
 @app.command()

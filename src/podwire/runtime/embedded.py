@@ -34,6 +34,7 @@ from podwire.runtime.spawning import Spawner
 
 START_SECONDS = 60.0
 KILL_SECONDS = 30.0
+LOCK_SECONDS = 2.0
 """How long after KILL a program may take to end: uninterruptible waits of the kernel."""
 OUTPUT_LIMIT = 16 << 20
 """Bytes of each stream that exec_sync keeps, as the CRI limits them."""
@@ -120,6 +121,7 @@ class EmbeddedRuntime:
         """One runtime a root: another would tear down what this one is making."""
         self._places.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._places.root / "runtime.lock"
+        limit = time.monotonic() + LOCK_SECONDS
         while True:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -129,10 +131,13 @@ class EmbeddedRuntime:
                     self._lock = fd
                     return
             except BlockingIOError:
-                os.close(fd)
-                raise RuntimeFault(
-                    Code.UNAVAILABLE, str(self._places.root), "another podwire has this directory open"
-                ) from None
+                # A child that a killed node had just forked holds the lock until it has called exec(2).
+                if time.monotonic() > limit:
+                    os.close(fd)
+                    raise RuntimeFault(
+                        Code.UNAVAILABLE, str(self._places.root), "another podwire has this directory open"
+                    ) from None
+                time.sleep(0.02)
             os.close(fd)
 
     def _load(self) -> list[Sandbox]:
