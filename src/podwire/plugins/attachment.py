@@ -259,14 +259,23 @@ def _route(index: int, route: Route, own: Sequence[IPInterface]) -> Message:
 
 
 def _host_end(plan: Plan) -> list[Message]:
-    name = plan.identity.host_end
-    messages = [
-        links.configure(name, addr_gen_mode=AddrGenMode.NONE),
-        links.configure(name, alias=plan.identity.alias, master=plan.bridge.index, up=True),
+    return [
+        links.configure(plan.identity.host_end, addr_gen_mode=AddrGenMode.NONE),
+        *_joining(plan.identity, plan.bridge, plan.hairpin, plan.isolated),
     ]
-    if plan.hairpin or plan.isolated:
-        messages.append(links.bridge_port(name, hairpin=plan.hairpin or None, isolated=plan.isolated or None))
+
+
+def _joining(identity: Identity, bridge: Link, hairpin: bool, isolated: bool) -> list[Message]:
+    name = identity.host_end
+    messages = [links.configure(name, alias=identity.alias, master=bridge.index, up=True)]
+    if hairpin or isolated:
+        messages.append(links.bridge_port(name, hairpin=hairpin or None, isolated=isolated or None))
     return messages
+
+
+def rejoin(kernel: Kernel, identity: Identity, bridge: Link, *, hairpin: bool, isolated: bool) -> None:
+    """Make the host's end a port of the bridge again, and up. Raises :class:`KernelError`."""
+    kernel.route().send(*_joining(identity, bridge, hairpin, isolated))
 
 
 def _forget_neighbours(host: RouteSocket, plan: Plan) -> None:
