@@ -26,6 +26,7 @@ from podwire.cni.errors import (
     InvalidConfig,
     InvalidEnvironment,
     InvalidNetns,
+    TryLater,
     is_same_refusal,
     joined,
 )
@@ -71,7 +72,8 @@ class Plugin(msgspec.Struct, Generic[C, K], frozen=True):
     ``config`` is a msgspec Struct; keys that it does not have pass, unless it forbids unknown fields.
     ``delete`` must succeed on what is already gone. A command that is None succeeds silently.
     ``known_args`` are the CNI_ARGS keys it takes: given, other keys are refused without IgnoreUnknown.
-    ``open_kernel`` opens what its functions get as ``kernel`` when it runs as a process of its own.
+    ``undo`` has ``delete`` follow an ADD that fails, at once, so that nothing of it stays, unless it raised
+    AlreadyAttached. ``open_kernel`` opens what the functions get as ``kernel`` in a process of its own.
     """
 
     type: str
@@ -85,6 +87,7 @@ class Plugin(msgspec.Struct, Generic[C, K], frozen=True):
     open_kernel: Callable[[], AbstractContextManager[K]] = _no_kernel
     versions: tuple[str, ...] = versions.SUPPORTED
     known_args: frozenset[str] | None = None
+    undo: bool = False
 
 
 class Request(msgspec.Struct, Generic[C], frozen=True):
@@ -122,6 +125,34 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
     def remaining(self) -> float:
         """Return the seconds until the deadline; never negative."""
         return max(0.0, self.deadline - time.monotonic())
+
+    def link_name(self, prefix: str) -> str:
+        """Return a name for the host's side of this attachment: ``prefix`` and a hash, 15 characters long."""
+        import hashlib
+
+        key = "\0".join((self.name, self.container_id, self.ifname))
+        return (prefix + hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest())[:15]
+
+    def run(self, *command: str) -> str:
+        """Run a program of the host and return its stdout; CNIError (100) tells its stderr.
+
+        At the request's deadline it is killed: TryLater (11).
+        """
+        import subprocess
+
+        shown = " ".join(command)
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=self.remaining()
+            )
+        except subprocess.TimeoutExpired:
+            raise TryLater(f"{shown}: not done at the deadline") from None
+        except (OSError, ValueError) as error:
+            raise CNIError(f"{shown}: {error}", code=100) from error
+        if done.returncode:
+            said = done.stderr.strip() or f"exit status {done.returncode}"
+            raise CNIError(f"{shown}: {said}", code=100)
+        return done.stdout
 
     @property
     def ipam_type(self) -> str:
@@ -393,17 +424,31 @@ def call(plugin: Plugin[C, K], request: Request[C], kernel: K) -> Result | None:
     }[request.command]
     if function is None or (request.command == "GC" and request.valid_attachments is None):
         return None
+    request = msgspec.structs.replace(request, kernel=kernel)
     try:
-        result = function(msgspec.structs.replace(request, kernel=kernel), kernel)
-    except CNIError:
-        raise
+        result = function(request, kernel)
     except Exception as error:
-        raise unexpected(error) from error
+        failure = error if isinstance(error, CNIError) else unexpected(error)
+        if request.command == "ADD" and plugin.undo and not isinstance(error, AlreadyAttached):
+            failure = _undone(plugin, request, failure)
+        if failure is error:
+            raise
+        raise failure from error
     if request.command != "ADD":
         return None
     if not isinstance(result, Result):
         raise CNIError(f'plugin "{plugin.type}" returned {result!r} from ADD, not a Result')
     return result
+
+
+def _undone(plugin: Plugin[C, Any], request: Request[C], failure: CNIError) -> CNIError:
+    """Run DEL after a failed ADD, in time of its own; return the failure, with what the DEL met."""
+    fresh = msgspec.structs.replace(request, command="DEL", deadline=time.monotonic() + CLEANUP_SECONDS)
+    try:
+        call(plugin, fresh, request.kernel)
+    except CNIError as trouble:
+        return failure if is_same_refusal(failure, trouble) else joined([failure, trouble])
+    return failure
 
 
 def unexpected(error: BaseException) -> CNIError:
