@@ -553,6 +553,11 @@ def test_a_program_is_run_to_the_requests_deadline() -> None:
     late = msgspec.structs.replace(request, deadline=time.monotonic() + 0.05)
     with pytest.raises(TryLater, match="sleep 600: not done at the deadline"):
         late.run("sleep", "600")
+    late = msgspec.structs.replace(request, deadline=time.monotonic() + 0.05)
+    began = time.monotonic()
+    with pytest.raises(TryLater):
+        late.run("sh", "-c", "sleep 600; true")
+    assert time.monotonic() - began < 10
 
 
 def test_a_name_on_the_host_is_of_the_attachment() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -26,7 +27,6 @@ from podwire.cni.errors import (
     InvalidConfig,
     InvalidEnvironment,
     InvalidNetns,
-    TryLater,
     is_same_refusal,
     joined,
 )
@@ -98,7 +98,7 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
     execution configuration as it came, ``runtime_config`` its capability arguments. ``deadline`` is a
     `time.monotonic` time. ``valid_attachments`` is set at GC: what must stay; all else may go. ``trace`` is
     the caller's span, if it told one. What foreign delegates wrote to stderr is in ``stderr``: it belongs to
-    the caller's (spec section 4).
+    the caller's (spec section 4). When ``cancel`` is set nobody waits for the answer any more.
     """
 
     command: str
@@ -121,6 +121,7 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
     delegators: tuple[str, ...] = ()
     trace: TraceContext | None = None
     stderr: list[str] = []
+    cancel: threading.Event | None = None
 
     def remaining(self) -> float:
         """Return the seconds until the deadline; never negative."""
@@ -136,23 +137,11 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
     def run(self, *command: str) -> str:
         """Run a program of the host and return its stdout; CNIError (100) tells its stderr.
 
-        At the request's deadline it is killed: TryLater (11).
+        At the request's deadline, or when it is cancelled, it is killed: TryLater (11).
         """
-        import subprocess
+        from podwire.cni import command as host
 
-        shown = " ".join(command)
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=self.remaining()
-            )
-        except subprocess.TimeoutExpired:
-            raise TryLater(f"{shown}: not done at the deadline") from None
-        except (OSError, ValueError) as error:
-            raise CNIError(f"{shown}: {error}", code=100) from error
-        if done.returncode:
-            said = done.stderr.strip() or f"exit status {done.returncode}"
-            raise CNIError(f"{shown}: {said}", code=100)
-        return done.stdout
+        return host.run(command, self.deadline, self.cancel)
 
     @property
     def ipam_type(self) -> str:
@@ -223,6 +212,7 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
                 delegators=(*self.delegators, self.plugin_type),
                 trace=self.trace,
                 stderr=self.stderr,
+                cancel=self.cancel,
             )
             return call(plugin, request, self.kernel)
         from podwire.cni import invoke
@@ -239,13 +229,18 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
             deadline=self.deadline,
             trace=self.trace,
             stderr=self.stderr,
+            cancel=self.cancel,
         ).stdout
         return convert.decode_result(stdout, self.cni_version) if command == "ADD" else None
 
+    def _afresh(self) -> Request[C]:
+        """Return the DEL of this request: in time of its own, and not to be cancelled."""
+        until = time.monotonic() + CLEANUP_SECONDS
+        return msgspec.structs.replace(self, command="DEL", deadline=until, cancel=None)
+
     def _undo(self, type: str) -> CNIError | None:
-        fresh = msgspec.structs.replace(self, command="DEL", deadline=time.monotonic() + CLEANUP_SECONDS)
         try:
-            fresh._delegated(type, "DEL")
+            self._afresh()._delegated(type, "DEL")
         except CNIError as error:
             return error
         return None
@@ -356,6 +351,7 @@ def make_request(
     delegators: tuple[str, ...] = (),
     trace: TraceContext | None = None,
     stderr: list[str] | None = None,
+    cancel: threading.Event | None = None,
 ) -> Request[C]:
     """Check and decode a request by the rules of the specification; CNIError with the right code if not.
 
@@ -407,6 +403,7 @@ def make_request(
         delegators=delegators,
         trace=trace,
         stderr=[] if stderr is None else stderr,
+        cancel=cancel,
     )
 
 
@@ -443,9 +440,8 @@ def call(plugin: Plugin[C, K], request: Request[C], kernel: K) -> Result | None:
 
 def _undone(plugin: Plugin[C, Any], request: Request[C], failure: CNIError) -> CNIError:
     """Run DEL after a failed ADD, in time of its own; return the failure, with what the DEL met."""
-    fresh = msgspec.structs.replace(request, command="DEL", deadline=time.monotonic() + CLEANUP_SECONDS)
     try:
-        call(plugin, fresh, request.kernel)
+        call(plugin, request._afresh(), request.kernel)
     except CNIError as trouble:
         return failure if is_same_refusal(failure, trouble) else joined([failure, trouble])
     return failure
