@@ -71,8 +71,8 @@ class _Process:
                     asyncio.create_task(self._show(), name="view"),
                     asyncio.create_task(_when(ending), name="signal"),
                 }
-                if self._plan.ready_fd >= 0:
-                    detach.tell(self._plan.ready_fd, detach.Started())
+                if self._plan.waiter is not None:
+                    self._plan.waiter.tell(detach.Started())
                 done, _ = await asyncio.wait({node, *others}, return_when=asyncio.FIRST_COMPLETED)
                 status = max((task.result() or 0) for task in done)
                 shut_down = node in done
