@@ -83,7 +83,7 @@ class _Process:
                 task.cancel()
             await asyncio.gather(node, *others, return_exceptions=True)
             self._view.close()
-        print(_farewell(self._plan, self._node.pods(), shut_down=shut_down), flush=True)
+        output.say(_farewell(self._plan, self._node.pods(), shut_down=shut_down))
         return status
 
     async def _started(self, node: asyncio.Task[None]) -> None:
