@@ -11,7 +11,7 @@ from typing import Any
 from podwire.cli.errors import CommandError
 from podwire.kernel import links, netns
 from podwire.kernel.host import Kernel
-from podwire.plugins import ruleset
+from podwire.plugins import bridge_device, ruleset
 
 _ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
 
@@ -22,6 +22,8 @@ def remove_bridge(kernel: Kernel, name: str) -> str:
     bridge = next((link for link in with_ports if link.name == name), None)
     if bridge is None:
         return ""
+    if bridge.kind != "bridge" or (bridge.alias and not bridge_device.is_ours(bridge)):
+        return f"link {name} stays: it is not the bridge that this node made"
     ports = sorted(link.name for link in with_ports if link.master == bridge.index)
     if ports:
         return f"bridge {name} stays: still attached to it: {', '.join(ports)}"
