@@ -140,7 +140,15 @@ def test_exec_gives_a_terminal_of_this_size(machine: Machine) -> None:
     machine.wait_for("a=Running")
     leader, follower = pty.openpty()
     subprocess.run(["stty", "rows", "33", "columns", "99"], stdin=follower, check=True)
-    command = ["exec", "-it", "a", "--", "/bin/sh", "-c", "echo ready; read x; stty size; echo got $x"]
+    command = [
+        "exec",
+        "-it",
+        "a",
+        "--",
+        "/bin/sh",
+        "-c",
+        "stty size; echo ready; read x; stty size; echo got $x",
+    ]
     with machine.start(*command, stdin=follower, stdout=follower, stderr=follower) as process:
         os.close(follower)
         said = b""

@@ -177,6 +177,10 @@ def get(
         typer.Option("--output", "-o", metavar="FORM", help="wide, json, yaml or name.", show_default=False),
     ] = "",
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on and print every change.")] = False,
+    types: Annotated[
+        bool,
+        typer.Option("--output-watch-events", help="With -w, say what each is: ADDED, MODIFIED, DELETED."),
+    ] = False,
     selector: Annotated[
         str,
         typer.Option("--selector", "-l", metavar="k=v,...", help="Only those with these labels."),
@@ -197,6 +201,7 @@ def get(
             watch=watch,
             selector=selector,
             headers=not no_headers,
+            types=types,
         ),
         Locations.of(root),
     )
@@ -221,17 +226,41 @@ def describe(
 @app.command()
 def logs(
     *,
-    pod: PodName,
+    pod: Annotated[
+        str,
+        typer.Argument(
+            metavar="[POD]", help="The pod's name, or the name in its manifest.", show_default=False
+        ),
+    ] = "",
     container: ContainerName = "",
+    all_containers: Annotated[
+        bool, typer.Option("--all-containers", help="Every container of the pod, init containers first.")
+    ] = False,
+    selector: Annotated[
+        str, typer.Option("--selector", "-l", metavar="k=v,...", help="The pods with these labels.")
+    ] = "",
     namespace: Namespace = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the container writes.")] = False,
     tail: Annotated[
-        int, typer.Option("--tail", metavar="N", min=-1, help="Only the last N lines; -1: all.")
-    ] = -1,
+        int | None,
+        typer.Option(
+            "--tail", metavar="N", min=-1, help="Only the last N lines; -1: all.  [default: -1; with -l: 10]"
+        ),
+    ] = None,
+    since: Annotated[
+        str,
+        typer.Option(
+            "--since",
+            metavar="DURATION",
+            callback=arguments.duration("--since"),
+            help="Only what is newer: 30s, 5m, 1h30m.",
+        ),
+    ] = "",
     timestamps: Annotated[bool, typer.Option("--timestamps", help="Begin each line with its time.")] = False,
     previous: Annotated[
         bool, typer.Option("--previous", "-p", help="The log of the run before the last restart.")
     ] = False,
+    prefix: Annotated[bool, typer.Option("--prefix", help="Begin each line with pod and container.")] = False,
     root: Root = None,
 ) -> int:
     """Print what a container wrote."""
@@ -239,7 +268,17 @@ def logs(
 
     return command.run(
         pod,
-        command.Options(container, follow, None if tail < 0 else tail, timestamps, previous),
+        command.Options(
+            container=container,
+            all_containers=all_containers,
+            selector=selector,
+            follow=follow,
+            tail=tail,
+            since=since,
+            timestamps=timestamps,
+            previous=previous,
+            prefix=prefix,
+        ),
         namespace,
         Locations.of(root),
     )

@@ -43,7 +43,10 @@ def duration(seconds: float) -> str:
     days, rest = divmod(hours, 24)
     if days < 8:
         return f"{days}d{rest}h" if rest else f"{days}d"
-    return f"{days}d"
+    if days < 2 * 365:
+        return f"{days}d"
+    years, rest = divmod(days, 365)
+    return f"{years}y{rest}d" if rest and years < 8 else f"{years}y"
 
 
 def now() -> datetime:
