@@ -272,6 +272,10 @@ def test_what_is_not_ours_keeps_the_bridge(machine: Machine) -> None:
     assert "podwire0 stays" in said
     assert "mine0" in said
     assert "podwire0" in output("ip", "link")
+    output("ip", "link", "delete", "mine0")
+    assert "Everything is removed." in machine.podwire("down").stdout
+    assert "podwire0" not in output("ip", "link")
+    assert not machine.root.exists()
 
 
 def test_json_output_of_a_table_is_never_mixed_with_words(machine: Machine) -> None:

@@ -61,13 +61,24 @@ cni = typer.Typer(
 app.add_typer(cni, name="cni")
 
 
-@app.command()
+def _examples(*lines: str) -> str:
+    """Command lines to copy, kept as they are (the mark is click's)."""
+    return "\b\nExamples:\n" + "\n".join(f"  podwire {line}" for line in lines)
+
+
+@app.command(
+    epilog=_examples(
+        "up examples/hello               a live table; Ctrl-C leaves the pods running",
+        "up DIR --detach                 in the background",
+        "up pod.yaml --once && podwire get pods",
+    )
+)
 def up(
     *,
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PATH]...",
+            metavar="PATH",
             help="Manifests: directories, watched for changes, or single files.  [default: ./manifests]",
             show_default=False,
         ),
@@ -135,7 +146,7 @@ def up(
     )
 
 
-@app.command()
+@app.command(epilog=_examples("down", "down --timeout 0                 without grace"))
 def down(
     *,
     timeout: Annotated[
@@ -160,14 +171,18 @@ def down(
     return command.run(Locations.of(root), timeout=timeout)
 
 
-@app.command()
+@app.command(
+    epilog=_examples(
+        "get pods -o wide", "get pods -A -w", "get pod web -o json | jq .status.podIPs", "get events"
+    )
+)
 def get(
     *,
     kind: Annotated[
         str,
         typer.Argument(metavar="KIND", help="pods, nodes or events; or KIND/NAME.", show_default=False),
     ],
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Only this one.", show_default=False)] = "",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Only this one.", show_default=False)] = "",
     namespace: Namespace = None,
     all_namespaces: Annotated[
         bool, typer.Option("--all-namespaces", "-A", help="Those of every namespace.")
@@ -207,13 +222,13 @@ def get(
     )
 
 
-@app.command()
+@app.command(epilog=_examples("describe pod web", "describe node"))
 def describe(
     *,
     kind: Annotated[
         str, typer.Argument(metavar="KIND", help="pod or node; or KIND/NAME.", show_default=False)
     ],
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Which one.", show_default=False)] = "",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Which one.", show_default=False)] = "",
     namespace: Namespace = None,
     root: Root = None,
 ) -> int:
@@ -223,13 +238,17 @@ def describe(
     return command.run(kind, name, namespace, Locations.of(root))
 
 
-@app.command()
+@app.command(
+    epilog=_examples(
+        "logs web -f", "logs web -c sidecar --since 5m", "logs -l app=web --all-containers --prefix"
+    )
+)
 def logs(
     *,
     pod: Annotated[
         str,
         typer.Argument(
-            metavar="[POD]", help="The pod's name, or the name in its manifest.", show_default=False
+            metavar="POD", help="The pod's name, or the name in its manifest.", show_default=False
         ),
     ] = "",
     container: ContainerName = "",
@@ -284,7 +303,7 @@ def logs(
     )
 
 
-@app.command("exec")
+@app.command("exec", epilog=_examples("exec web -- ip address", "exec -it web -- sh"))
 def exec_(
     *,
     pod: PodName,
@@ -367,7 +386,11 @@ def cni_del(
     return _cni("del", network, netns, ifname=ifname, output=output, root=root)
 
 
-@app.command()
+@app.command(
+    epilog=_examples(
+        "install                          into /opt/cni/bin", "install --bin-dir DIR --uninstall"
+    )
+)
 def install(
     bin_dir: Annotated[
         str,

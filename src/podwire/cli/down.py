@@ -36,7 +36,10 @@ def run(places: Locations, *, timeout: float) -> int:
         left = _remove_all(places, state, timeout)
     for line in left:
         output.note(line)
-    print("Everything is removed." if not left else "The rest is removed.")
+    if left:
+        print(f"The rest is removed. Once that is free: podwire down{places.flags}")
+    else:
+        print("Everything is removed.")
     return 1 if left else 0
 
 
@@ -69,6 +72,10 @@ def _remove_all(places: Locations, state: HostState | None, timeout: float) -> l
         for key, (now, before) in hoststate.restore(state).items():
             output.note(f"{key.replace('/', '.')} stays {now}: somebody changed it since (it was {before})")
     shutdown.remove_tree(places.run)
+    if left and state is not None:
+        # What stays is still this node's to remove: the next `podwire down` finds it by the record.
+        shutdown.remove_tree(places.state, keep=places.ledger)
+        return left
     shutdown.remove_tree(places.state)
     if state is not None:
         shutdown.remove_empty(state.directories)
