@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from podwire.cli import nodelog
-from tests.cli.helpers import SLEEPER, Machine, lines
+from tests.cli.helpers import SLEEPER, Machine, lines, output
 
 TWO = """\
 apiVersion: v1
@@ -151,3 +151,22 @@ def test_json_of_a_watch_is_one_object_after_another(machine: Machine) -> None:
             if line == "}":
                 break
     assert json.loads(text)["kind"] == "Pod"
+
+
+@pytest.mark.kernel
+def test_down_without_a_readable_record_says_what_stays(machine: Machine) -> None:
+    machine.write("a.yaml", SLEEPER.format(name="a"))
+    machine.up()
+    machine.wait_for("a=Running")
+    ledger = machine.root / "lib" / "host.json"
+    whole = ledger.read_bytes()
+    ledger.write_bytes(whole[:20])
+    done = machine.podwire("down", "--timeout", "1", status=1)
+    assert f"{ledger}: " in done.stderr
+    assert "the bridge, sysctls and directories stay" in done.stderr
+    assert "Everything" not in done.stdout
+    assert "podwire0" in output("ip", "link")
+    (machine.root / "lib").mkdir(parents=True, exist_ok=True)
+    ledger.write_bytes(whole)
+    assert "Everything is removed." in machine.podwire("down").stdout
+    assert "podwire0" not in output("ip", "link")

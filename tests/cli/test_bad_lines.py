@@ -307,3 +307,14 @@ def test_a_variable_of_cni_that_makes_no_sense(
     variables = {"NETCONFPATH": str(configuration), variable: value}
     assert words in refused(f"cni {verb} net /proc/self/ns/net", 1, **variables)
     assert host() == before
+
+
+def test_without_the_nftables_library_it_says_what_to_install(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("podwire.cli.checks.ctypes.CDLL", missing)
+    assert "libnftables.so.1 cannot be loaded" in refused("up empty", 1)
