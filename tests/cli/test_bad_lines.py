@@ -253,8 +253,8 @@ up empty --root /proc                           /proc/lib
 up empty --root /sys/podwire                    /sys/podwire
 install --bin-dir /proc/podwire                 /proc/podwire
 exec a '' --root r                              node.sock
-cni add net nowhere                             nowhere
-cni check net nowhere                           nowhere
+cni add net nowhere                             /etc/cni/net.d
+cni check net nowhere                           /etc/cni/net.d
 """
 
 

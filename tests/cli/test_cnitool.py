@@ -109,6 +109,96 @@ def test_the_programs_in_cni_path_do_the_same(cni: Command, monkeypatch: pytest.
 
 
 @pytest.mark.kernel
+@pytest.mark.usefixtures("_netns")
+def test_trace_shows_each_turn_and_leaves_stdout_alone(
+    cni: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    status, said, told = cni("add", "net", NETNS, "--trace")
+    assert (status, json.loads(said)["ips"][0]["address"]) == (0, "10.5.0.2/24")
+    head, stdin, output = told.splitlines()
+    assert head.startswith("ADD bridge (1 of 1, in this process): ") and head.endswith(" ms")
+    assert json.loads(stdin.removeprefix("  input "))["bridge"] == "net0"
+    assert json.loads(output.removeprefix("  output ")) == json.loads(said)
+    script = tmp_path / "bin" / "bridge"
+    script.parent.mkdir()
+    script.write_text('#!/bin/sh\necho too late >&2; echo \'{"code": 11, "msg": "no"}\'; exit 1\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("CNI_PATH", str(script.parent))
+    status, said, told = cni("check", "net", NETNS, "--trace", "-o", "json")
+    assert (status, json.loads(said)["code"]) == (1, 11)
+    step = json.loads(told)
+    assert (step["command"], step["executable"], step["stderr"]) == ("CHECK", str(script), "too late")
+    assert step["output"]["code"] == 11
+    monkeypatch.delenv("CNI_PATH")
+    assert cni("del", "net", NETNS)[0] == 0
+
+
+@pytest.mark.kernel
+@pytest.mark.usefixtures("_netns")
+def test_gc_keeps_what_has_a_namespace_or_is_named(cni: Command) -> None:
+    output("ip", "netns", "add", "other")
+    cni("add", "net", NETNS)
+    cni("add", "net", "/run/netns/other")
+    one, other = cnitool.container_id(NETNS), cnitool.container_id("/run/netns/other")
+    assert cni("gc", "net") == (0, "", "")
+    output("ip", "netns", "delete", "other")
+    assert cni("gc", "net", NETNS) == (0, "", f"removed {other} eth0\n")
+    cni("add", "net", NETNS, "-i", "net1")
+    status, said, _ = cni("gc", "net", "--keep", f"{one}/net1", "-o", "json")
+    assert (status, json.loads(said)) == (
+        0,
+        {
+            "kept": [{"containerID": one, "ifname": "net1"}],
+            "removed": [{"containerID": one, "ifname": "eth0"}],
+        },
+    )
+    links = output("ip", "-n", "cni-test", "link")
+    assert "net1" in links and "eth0" not in links
+    assert cni("gc", "net", "--keep", "/eth0")[0] == 2
+    assert cni("gc", "net", "--keep-none") == (0, "", f"removed {one} net1\n")
+    assert "net1" not in output("ip", "-n", "cni-test", "link")
+
+
+@pytest.mark.kernel
+def test_status_version_and_validate(cni: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert cni("status", "net") == (0, "", "")
+    status, said, _ = cni("version", "net")
+    assert status == 0
+    assert [line.split()[0] for line in said.splitlines()] == ["bridge", "host-local"]
+    assert said.splitlines()[0].endswith(" 1.0.0 1.1.0")
+    status, said, told = cni("validate", "net")
+    assert (status, said) == (0, "net: valid, cniVersion 1.0.0, plugins bridge\n")
+    assert told == '10-net.conflist has the name "net"\n'
+    (tmp_path / "20-more.conflist").write_text(
+        '{"cniVersion": "1.1.0", "name": "more", "plugins": [{"type": "p", "capabilities": {"mac": true}}]}'
+    )
+    assert cni("validate", "more")[0] == 1
+    plugin = tmp_path / "p"
+    plugin.write_text(
+        '#!/bin/sh\n[ $CNI_COMMAND = STATUS ] || exec echo \'{"supportedVersions": ["1.1.0"]}\'\n'
+        'echo \'{"code": 50, "msg": "no daemon"}\'; exit 1\n'
+    )
+    plugin.chmod(0o755)
+    monkeypatch.setenv("CNI_PATH", str(tmp_path))
+    status, said, _ = cni("validate", "more", "-o", "json")
+    assert (status, json.loads(said)) == (
+        0,
+        {
+            "name": "more",
+            "cniVersion": "1.1.0",
+            "source": f"{tmp_path}/20-more.conflist",
+            "plugins": ["p"],
+            "capabilities": ["mac"],
+        },
+    )
+    status, said, _ = cni("version", "more", "-o", "json")
+    assert json.loads(said)["plugins"] == [{"type": "p", "supportedVersions": ["1.1.0"]}]
+    status, said, told = cni("status", "more", "/ignored")
+    assert (status, said) == (1, "")
+    assert "no daemon" in told
+
+
+@pytest.mark.kernel
 def test_failures_are_one_error_in_words_or_in_json(cni: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cni("add", "net", NETNS)[0] == 1
     status, said, complaint = cni("add", "other", "/proc/self/ns/net")

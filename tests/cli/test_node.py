@@ -206,6 +206,22 @@ def test_down_works_from_the_records_of_a_killed_node(machine: Machine) -> None:
     assert not machine.root.exists()
 
 
+def test_a_manifest_that_turned_bad_while_no_node_ran_keeps_its_pod(machine: Machine) -> None:
+    machine.write("a.yaml", SLEEPER.format(name="a"))
+    machine.up()
+    machine.wait_for("a=Running")
+    before = machine.pod("a")["status"]["containerStatuses"]
+    os.kill(int((machine.root / "run" / "node.lock").read_text()), signal.SIGKILL)
+    machine.write("a.yaml", BROKEN)
+    machine.write("b.yaml", SLEEPER.format(name="b"))
+    machine.up()
+    machine.wait_for("a=Running", "b=Running")
+    assert machine.pod("a")["status"]["containerStatuses"] == before
+    told = machine.ask("get", "events").stdout
+    assert f"{machine.manifests}/a.yaml:7" in told
+    assert "the last good pod is kept" in told
+
+
 def test_once_waits_for_the_pods_and_tells_by_its_status(machine: Machine) -> None:
     machine.write("a.yaml", SLEEPER.format(name="a"))
     machine.write("job.yaml", JOB.format(name="job", code=0))

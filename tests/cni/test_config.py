@@ -217,3 +217,19 @@ def test_any_text_is_a_network_or_a_configuration_error(text: str | bytes) -> No
         return
     assert made.plugins
     assert config.parse_list(made.raw).plugins == made.plugins
+
+
+def test_a13_a_list_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = write(tmp_path / "10-x.conflist", GOOD)
+    with pytest.raises(ConfigError, match=r"10-x\.conflist: not JSON"):
+        config.save_list(path, '{"name": ')
+    assert config.load_list(path).name == "good"
+    made = config.save_list(path, json.dumps({**GOOD, "name": "other"}))
+    assert made == config.load_list(path) and made.name == "other"
+    assert [each.name for each in tmp_path.iterdir()] == ["10-x.conflist"]
+    with pytest.raises(ConfigError, match=r"nowhere/x\.conflist: cannot write it: No such file"):
+        config.save_list(tmp_path / "nowhere" / "x.conflist", json.dumps(GOOD))
+    (tmp_path / "is.conflist").mkdir()
+    with pytest.raises(ConfigError, match="cannot write it: Is a directory"):
+        config.save_list(tmp_path / "is.conflist", json.dumps(GOOD))
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["10-x.conflist", "is.conflist"]

@@ -10,6 +10,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from podwire.cni.cache import Cache
 from podwire.cni.config import NetworkConfigList, parse_list
 from podwire.cni.plugin import Plugin
 from podwire.cni.runtime import Attachment, Runtime
@@ -24,6 +26,7 @@ from podwire.kernel.host import Kernel
 from podwire.plugins import load
 
 GO = "/usr/lib/cni"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "plugins"
 HERE = Path("/run/containerd-test")
 CACHE = Path("/var/lib/cni")
 NETWORK = {
@@ -54,8 +57,8 @@ for name in etc opt; do
   mkdir -p {HERE}/$name-upper {HERE}/$name-work
   mount -t overlay overlay -o lowerdir=/$name,upperdir={HERE}/$name-upper,workdir={HERE}/$name-work /$name
 done
-mkdir -p /etc/cni/net.d /opt/cni
-[ -e /opt/cni/bin ] || ln -s {GO} /opt/cni/bin
+mkdir -p /etc/cni/net.d /opt/cni/bin
+ln -sf {GO}/* {EXAMPLES}/* /opt/cni/bin/
 cp {HERE}/10-net.conflist /etc/cni/net.d/
 exec ctr -a {HERE}/c.sock run --cni --rootfs --cgroup "" --rm --null-io {HERE}/rootfs c1 /bin/sh /run.sh
 """
@@ -68,13 +71,17 @@ else:
 
 
 @pytest.fixture
-def container() -> Iterator[subprocess.Popen[bytes]]:
-    """A container that Go's libcni has attached, and that ends when its file ``end`` is written."""
+def container(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]:
+    """A container that Go's libcni has attached, and that ends when its file ``end`` is written.
+
+    The fixture's parameter is the network, if it is not NETWORK.
+    """
+    network = getattr(request, "param", NETWORK)
     for directory in ("rootfs/bin", "rootfs/proc", "rootfs/sys", "rootfs/dev", "rootfs/tmp", "rootfs/etc"):
         (HERE / directory).mkdir(parents=True)
     shutil.copy("/bin/busybox", HERE / "rootfs/bin/sh")
     (HERE / "rootfs/run.sh").write_text(RUN)
-    (HERE / "10-net.conflist").write_text(json.dumps(NETWORK))
+    (HERE / "10-net.conflist").write_text(json.dumps(network))
     (HERE / "containerd.toml").write_text(CONFIG)
     os.mkfifo(HERE / "rootfs/up")
     os.mkfifo(HERE / "rootfs/end")
@@ -84,7 +91,11 @@ def container() -> Iterator[subprocess.Popen[bytes]]:
         containerd = subprocess.Popen(command, stdout=log, stderr=log)
         stack.callback(_ended, containerd)
         # `ctr` waits for the daemon itself, by gRPC.
-        ctr = subprocess.Popen(["unshare", "-m", "sh", "-c", PLACES], stdout=log, stderr=log)
+        # The example plugins find their Python, and it podwire, as they would where it is installed.
+        found = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environ = {**os.environ, "PATH": found, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = ["unshare", "-m", "sh", "-c", PLACES]
+        ctr = subprocess.Popen(command, stdout=log, stderr=log, env=environ)
         stack.callback(_ended, ctr)
         up = os.open(HERE / "rootfs/up", os.O_RDONLY | os.O_NONBLOCK)
         stack.callback(os.close, up)
@@ -148,3 +159,32 @@ async def test_what_one_attached_the_other_detaches(container: subprocess.Popen[
     (HERE / "rootfs/end").write_text("\n")
     assert container.wait(20) == 0
     assert (records(), held()) == ([], [])
+
+
+EXAMPLE = {
+    "cniVersion": "1.0.0",
+    "name": "net",
+    "plugins": [
+        {
+            "type": "p2p.py",
+            "mtu": 1400,
+            "ipam": {"type": "host-local", "dataDir": f"{HERE}/data", "subnet": "10.66.0.0/24"},
+        },
+        {"type": "resolver.py", "nameservers": ["192.0.2.53"]},
+    ],
+}
+
+
+@pytest.mark.parametrize("container", [EXAMPLE], indirect=True)
+def test_containerd_runs_the_example_plugins(container: subprocess.Popen[bytes]) -> None:
+    (found,) = Cache(CACHE).records()
+    result = found.typed_result()
+    assert result is not None and result.dns.nameservers == ("192.0.2.53",)
+    seen = json.loads(subprocess.check_output(["ip", "-j", "route", "get", "10.66.0.2"]))
+    assert seen[0]["dev"] == result.interfaces[0].name
+    assert links_inside(result.interfaces[1].sandbox) == ["lo", "eth0"]
+    (HERE / "rootfs/end").write_text("\n")
+    assert container.wait(20) == 0
+    assert (records(), held()) == ([], [])
+    links = json.loads(subprocess.check_output(["ip", "-j", "link"]))
+    assert [link["ifname"] for link in links] == ["lo"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from podwire.cni import args, convert, invoke
 from podwire.cni.errors import CNIError
 from podwire.cni.plugin import respond
 from podwire.cni.request import COMMANDS
+from tests.cni.fuzz_long import run
 from tests.cni.helpers import Recorder
 
 words = st.sampled_from(
@@ -108,3 +110,9 @@ def test_a_plugins_output_is_a_result_or_a_cni_error(stdout: Any) -> None:
         convert.decode_result(stdout, "1.1.0")
     except CNIError as error:
         assert error.code in {1, 6}
+
+
+async def test_a_short_run_of_the_long_fuzz(tmp_path: Path) -> None:
+    """The whole of it: ``python -m tests.cni.fuzz_long``."""
+    fuzz = await run(600, 20261129, tmp_path)
+    assert fuzz.successes > 50 and fuzz.refusals > 50

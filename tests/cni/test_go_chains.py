@@ -306,7 +306,7 @@ async def test_what_a_failing_go_chain_left_is_undone(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_pod")
-async def test_a_namespace_that_is_gone_is_no_obstacle_to_del(tmp_path: Path) -> None:
+async def test_e01_a_namespace_that_is_gone_is_no_obstacle_to_del(tmp_path: Path) -> None:
     net = network(
         {"type": "bridge", "bridge": "go0", "isGateway": True, "ipam": ipam(tmp_path)},
         {"type": "firewall", "backend": "iptables"},

@@ -25,7 +25,19 @@ from podwire.cni.errors import (
     TryLater,
     UnknownContainer,
 )
-from podwire.cni.plugin import IPConfig, Plugin, Request, Result, call, main, make_request, respond
+from podwire.cni.plugin import (
+    AttachmentKey,
+    IPConfig,
+    Plugin,
+    Reply,
+    Request,
+    Result,
+    call,
+    delegate_ipam,
+    main,
+    make_request,
+    respond,
+)
 from tests.cni.helpers import RESULT, Options, Recorder, failing, script
 
 ENV = {
@@ -41,6 +53,10 @@ def answer(recorder: Recorder, command: str, conf: Any = CONF, **env: str) -> tu
     stdin = conf if isinstance(conf, bytes) else json.dumps(conf).encode()
     reply = respond(recorder.plugin, {**ENV, **env, "CNI_COMMAND": command}, stdin)
     return reply.status, json.loads(reply.stdout) if reply.stdout else None
+
+
+def conf(**more: Any) -> bytes:
+    return json.dumps({**CONF, **more}).encode()
 
 
 def test_no_command_tells_about_and_versions_on_stderr() -> None:
@@ -146,7 +162,7 @@ def test_e03_an_empty_netns_at_del_is_fine() -> None:
     assert recorder.requests[0].netns == ""
 
 
-def test_del_forgives_what_broke_the_add() -> None:
+def test_e14_del_forgives_what_broke_the_add() -> None:
     recorder = Recorder()
     conf = {**CONF, "prevResult": {"ips": [{"address": "x"}]}}
     assert answer(recorder, "DEL", conf, CNI_ARGS="A=1;bad") == (0, None)
@@ -455,3 +471,34 @@ def test_in_process_requests_are_checked_like_a_processs() -> None:
         make_request(plugin, "STATUS", {"name": "n"})
     with pytest.raises(InvalidEnvironment):
         make_request(plugin, "VERSION", CONF)
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_foreign_delegates_stderr_is_the_plugins(tmp_path: Path, status: int) -> None:
+    answer = "{}" if status == 0 else '{"code": 11, "msg": "full"}'
+    script(tmp_path, "ipam", f"echo $CNI_COMMAND is slow >&2; echo '{answer}'; exit {status}")
+    outer = Recorder(acts={"ADD": lambda request: request.delegate("ipam")})
+    reply = respond(outer.plugin, {**ENV, "CNI_COMMAND": "ADD", "CNI_PATH": str(tmp_path)}, conf())
+    assert reply.status == (1 if status else 0)
+    assert reply.stderr.splitlines() == ["ADD is slow"] if not status else ["ADD is slow", "DEL is slow"]
+
+
+@pytest.mark.parametrize("command", ["GC", "STATUS"])
+def test_gc_and_status_are_delegated(command: str) -> None:
+    ipam = Recorder("ipam")
+    plugin = Plugin(
+        "p", "p", Options, lambda _request, _kernel: RESULT, gc=delegate_ipam, status=delegate_ipam
+    )
+    keep = [{"containerID": "c", "ifname": "eth0"}]
+    said = conf(ipam={"type": "ipam"}, **{"cni.dev/valid-attachments": keep})
+    env = {"CNI_COMMAND": command, "CNI_PATH": "/none"}
+    assert respond(plugin, env, said, registry={"ipam": ipam.plugin}) == Reply(0)
+    assert ipam.commands == [command]
+    assert ipam.requests[0].valid_attachments == ((AttachmentKey("c", "eth0"),) if command == "GC" else None)
+    assert respond(plugin, env, conf(), registry={"ipam": ipam.plugin}) == Reply(0)
+    assert ipam.commands == [command]
+
+
+def test_a_plugin_without_delete_has_nothing_to_undo() -> None:
+    plugin: Plugin[Options, None] = Plugin("p", "p", Options, lambda _request, _kernel: RESULT)
+    assert respond(plugin, {**ENV, "CNI_COMMAND": "DEL"}, conf()) == Reply(0)

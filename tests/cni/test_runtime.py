@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from podwire.cni import convert, filelock
+from podwire.cni import config, convert, filelock
 from podwire.cni.cache import Cache, Record
 from podwire.cni.errors import (
     AlreadyAttached,
@@ -136,7 +136,7 @@ async def test_e13_a_container_that_a_plugin_does_not_know_is_no_failure(world: 
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
-async def test_a_failed_add_leaves_nothing_whichever_plugin_fails(world: World, position: int) -> None:
+async def test_e10_a_failed_add_leaves_nothing_whichever_plugin_fails(world: World, position: int) -> None:
     """E10, E23: the runtime's own DEL follows, backwards, for those that began."""
     world_plugins = [world.a, world.b, world.c]
     world_plugins[position].acts["ADD"] = failing(TryLater("full"))
@@ -259,7 +259,7 @@ async def test_del_works_from_the_recorded_configuration(world: World) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"kind":"cniCacheV1","config":3}'])
-async def test_b01_a_damaged_record_does_not_stop_del(world: World, text: str) -> None:
+async def test_b01_b04_a_damaged_record_does_not_stop_del(world: World, text: str) -> None:
     await world.runtime.add(network("a"), C1)
     Path(world.leftovers()[0]).write_text(text)
     await world.runtime.delete(network("b"), C1)
@@ -588,3 +588,23 @@ async def test_an_observer_that_fails_leaves_no_add_half_done(
     assert "the observer of plugin a failed" in caplog.text
     await world.runtime.delete("net", C1)
     assert world.leftovers() == []
+
+
+async def test_e15_a_single_configuration_is_deleted_as_it_was_added(world: World) -> None:
+    single = config.parse_list('{"cniVersion": "0.4.0", "name": "net", "type": "a", "mtu": 7}')
+    await world.runtime.add(single, C1)
+    await world.fresh().delete("net", C1)
+    assert [(each.command, each.config.mtu) for each in world.a.requests] == [("ADD", 7), ("DEL", 7)]
+    assert world.leftovers() == []
+
+
+async def test_what_a_foreign_delegate_says_on_stderr_is_the_steps(world: World) -> None:
+    script(world.bin, "ipam", 'echo "pool is low" >&2; [ $CNI_COMMAND = ADD ] && echo "{}"; exit 0')
+
+    def delegating(request: Request[Options]) -> Result | None:
+        return request.delegate("ipam")
+
+    world.a.acts = {"ADD": delegating, "DEL": delegating}
+    await world.runtime.add(network("a"), C1)
+    await world.runtime.delete("net", C1)
+    assert [step.stderr for step in world.steps] == ["pool is low"] * 2

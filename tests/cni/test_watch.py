@@ -97,7 +97,7 @@ async def test_plugins_of_a_networks_own_directory_are_followed(tmp_path: Path) 
         assert (await coming_next()).networks[0].plugins[1].type == "y"
 
 
-async def test_a_write_that_changes_nothing_is_no_change(tmp_path: Path) -> None:
+async def test_a15_a_changed_content_is_a_change_and_nothing_else(tmp_path: Path) -> None:
     write(tmp_path / "10-a.conflist", "a")
     async with following(tmp_path, poll=0.02) as coming_next:
         await coming_next()

@@ -319,3 +319,33 @@ def test_random_bytes_parse_or_raise_the_typed_error(data: bytes) -> None:
     except MalformedReply:
         return
     assert isinstance(link, Link)
+
+
+@kernel
+def test_a_bridge_forwards_by_a_port_that_is_up(sock: RouteSocket) -> None:
+    for number in range(20):
+        name = f"p{number}"
+        sock.send(links.bridge("br0", up=True), links.veth(name, "peer"))
+        bridge = helpers.link("br0")["ifindex"]
+        sock.send(links.configure(name, master=bridge, up=True), links.configure("peer", up=True))
+        while links.state(sock, name) != ("up", True):
+            pass
+        assert helpers.link(name)["linkinfo"]["info_slave_data"]["state"] == "forwarding"
+        assert helpers.link("br0")["operstate"] in {"UP", "UNKNOWN"}
+        sock.send(links.delete(name), links.delete("br0"))
+
+
+@kernel
+def test_the_state_without_a_carrier_and_with_one(sock: RouteSocket) -> None:
+    sock.send(links.veth("a", "b"), links.configure("a", up=True))
+    while links.state(sock, "a")[0] == "unknown":
+        pass
+    assert links.state(sock, "a") == ("lowerlayerdown", False)
+    assert helpers.link("a")["operstate"] == "LOWERLAYERDOWN"
+    sock.send(links.configure("b", up=True))
+    while links.state(sock, "a") != ("up", True):
+        pass
+    assert helpers.link("a")["operstate"] == "UP"
+    with pytest.raises(KernelError) as caught:
+        links.state(sock, "nosuch")
+    assert (caught.value.errno, caught.value.subject) == (errno.ENODEV, "nosuch")

@@ -52,9 +52,11 @@ TWO_ON_FAILURE = pod(containers=[container("a"), container("b")], restartPolicy=
 SANDBOX_CASES = [
     Case("none yet", ["create sandbox 0"], sandboxes=[]),
     Case("will do", ["start main 0"]),
-    Case("not ready", ["create sandbox 1"], sandboxes=[DEAD]),
+    Case("not ready, but it may hold its network", ["stop sandbox s0", "create sandbox 1"], sandboxes=[DEAD]),
     Case(
-        "the newest counts", ["create sandbox 2"], sandboxes=[DEAD, sandbox(1, state=SandboxState.NOTREADY)]
+        "the newest counts",
+        ["stop sandbox s0", "stop sandbox s1", "create sandbox 2"],
+        sandboxes=[DEAD, sandbox(1, state=SandboxState.NOTREADY)],
     ),
     Case(
         "two ready",

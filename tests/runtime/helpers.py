@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from podwire.cni.cache import Record
 from podwire.cni.config import NetworkConfigList, parse_list
 from podwire.cni.errors import CNIError
 from podwire.cni.runtime import Attachment
@@ -35,7 +36,7 @@ class FakeCni:
 
     ips: tuple[str, ...] = ("10.9.0.5/16", "fd00:9::5/64")
     calls: list[tuple[str, str]] = field(default_factory=list)
-    attachments: list[Attachment] = field(default_factory=list)
+    asked: list[Attachment] = field(default_factory=list)
     attached: set[str] = field(default_factory=set)
     add_error: CNIError | None = None
     delete_error: CNIError | None = None
@@ -45,7 +46,7 @@ class FakeCni:
 
     async def add(self, network: NetworkConfigList, attachment: Attachment) -> Result:
         self.calls.append(("ADD", network.name))
-        self.attachments.append(attachment)
+        self.asked.append(attachment)
         self.netns_at_add.append(Path(attachment.netns).exists())
         self.attached.add(attachment.container_id)
         if self.during_add is not None:
@@ -60,10 +61,13 @@ class FakeCni:
 
     async def delete(self, network: NetworkConfigList, attachment: Attachment) -> None:
         self.calls.append(("DEL", network.name))
-        self.attachments.append(attachment)
+        self.asked.append(attachment)
         if self.delete_error is not None:
             raise self.delete_error
         self.attached.discard(attachment.container_id)
+
+    def attachments(self, container_id: str | None = None, *, network: str | None = None) -> list[Record]:
+        return []
 
 
 @dataclass

@@ -153,7 +153,7 @@ async def test_kill_9_in_the_middle_of_an_add_is_undone_at_the_next_start(
     await second.open()
     assert await second.list_pod_sandbox() == []
     assert places.cni.calls == [("DEL", "test")]
-    assert places.cni.attachments[0].container_id == sandbox
+    assert places.cni.asked[0].container_id == sandbox
     assert [line for line in helpers.mounts() if sandbox in line] == []
     assert not (places.run_dir / "netns" / sandbox).exists() and not record.parent.exists()
 
@@ -169,7 +169,7 @@ async def test_kill_9_while_many_come_up(places: Places, second: EmbeddedRuntime
     ready = {status.id for status in left if status.state is SandboxState.READY}
     assert ready == {status.id for status in left if helpers.processes_of([status.id])}
     await until("supervisors of nobody end", lambda: not helpers.processes_of(began - ready))
-    undone = {attachment.container_id for attachment in places.cni.attachments}
+    undone = {attachment.container_id for attachment in places.cni.asked}
     assert undone == began - {status.id for status in left}
     netns = {path.name for path in places.run_dir.glob("netns/*")}
     assert netns == {status.id for status in left}

@@ -86,7 +86,7 @@ async def test_the_network_is_told_who_the_pod_is(runtime: EmbeddedRuntime, plac
     await runtime.stop_pod_sandbox(sandbox)
     assert places.cni.calls == [("ADD", "test"), ("DEL", "test")]
     assert places.cni.netns_at_add == [True]
-    added, deleted = places.cni.attachments
+    added, deleted = places.cni.asked
     assert added == deleted
     assert (added.container_id, added.ifname) == (sandbox, "eth0")
     assert added.netns == str(places.run_dir / "netns" / sandbox)

@@ -14,6 +14,7 @@ from podwire.cni.config import NetworkConfigList
 from podwire.cni.plugin import Plugin
 from podwire.cni.runtime import Runtime
 from podwire.kernel.host import Kernel
+from podwire.plugins.repair import Repairer
 from podwire.runtime.embedded import EmbeddedRuntime
 
 NETWORK = "podwire"
@@ -59,7 +60,9 @@ async def runtime(
     Taking pods down needs no network: each record holds the one that its pod was attached to.
     """
     async with Runtime(own_plugins(), kernel, cache_dir=places.results) as cni:
-        embedded = EmbeddedRuntime(places.state, places.run, cni, pods_network)
+        # Who only takes pods down mends nothing.
+        repairer = Repairer(kernel) if pods_network is not None else None
+        embedded = EmbeddedRuntime(places.state, places.run, cni, pods_network, repairer=repairer)
         try:
             yield embedded
         finally:

@@ -79,6 +79,11 @@ class Locations:
         return self.state / "networks"
 
     @property
+    def manifests(self) -> Path:
+        """The last good text of each manifest."""
+        return self.state / "manifests"
+
+    @property
     def ledger(self) -> Path:
         """What was changed on the host, and what it was before."""
         return self.state / "host.json"

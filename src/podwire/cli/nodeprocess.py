@@ -43,7 +43,7 @@ async def serve(plan: Plan) -> int:
         runtime = await stack.enter_async_context(assembly.runtime(plan.places, kernel, network))
         mux = Mux(FileSource.name)
         node = Node(runtime, mux, plan.node_name, root=plan.places.state, pod_cidrs=plan.cidrs)
-        source = FileSource(plan.manifests, plan.node_name)
+        source = FileSource(plan.manifests, plan.node_name, keep=plan.places.manifests)
         return await _Process(plan, node, mux, source).run(ending)
 
 

@@ -10,12 +10,20 @@ _HOMES = {
     "errors": ("CNIError",),
     "types": ("AttachmentKey", "DNS", "IPConfig", "Interface", "Result", "Route", "TraceContext"),
     "convert": ("decode_result", "encode_result"),
-    "config": ("Directory", "NetworkConfigList", "find", "load_directory", "load_list", "parse_list"),
+    "config": (
+        "Directory",
+        "NetworkConfigList",
+        "find",
+        "load_directory",
+        "load_list",
+        "parse_list",
+        "save_list",
+    ),
     "turns": ("Attachment", "Step"),
     "cache": ("Record",),
     "runtime": ("Runtime",),
     "watch": ("watch_directory",),
-    "plugin": ("Plugin", "Request", "call", "main", "make_request"),
+    "plugin": ("Plugin", "Request", "call", "delegate_ipam", "main", "make_request"),
 }
 _NAMES = {name: module for module, names in _HOMES.items() for name in names}
 

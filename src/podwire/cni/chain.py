@@ -320,14 +320,14 @@ class Chain:
         made: dict[str, Any] = {}
         result: Result | None = None
         failure: CNIError | None = None
-        stderr = ""
+        stderr: list[str] = []
         try:
             made = turn.plugin.execution(
                 network.name, network.cni_version, prev_result, turn.attachment.capability_args
             )
             if extra:
                 made.update(extra)
-            result, stderr = self._dispatch(turn, made, prev_result, deadline, cancel)
+            result = self._dispatch(turn, made, prev_result, deadline, cancel=cancel, stderr=stderr)
         except CNIError as error:
             total = len(network.plugins)
             failure = PluginFailure(error, turn.plugin.type, turn.command, turn.position, total)
@@ -346,7 +346,7 @@ class Chain:
         *,
         result: Result | None,
         failure: CNIError | None,
-        stderr: str,
+        stderr: list[str],
     ) -> None:
         plugin = turn.plugin.type
         step = Step(
@@ -361,7 +361,7 @@ class Chain:
             total=len(turn.network.plugins),
             attachment=turn.attachment,
             executable=self._program(plugin),
-            stderr=stderr,
+            stderr="; ".join(stderr),
         )
         assert self.observe is not None
         try:
@@ -385,10 +385,11 @@ class Chain:
         made: Mapping[str, Any],
         prev_result: Result | None,
         deadline: float,
+        *,
         cancel: threading.Event | None,
-    ) -> tuple[Result | None, str]:
+        stderr: list[str],
+    ) -> Result | None:
         version, attachment = turn.network.cni_version, turn.attachment
-        stderr = ""
         ours = self._ours(turn.plugin.type)
         if ours is not None:
             request = make_request(
@@ -404,6 +405,7 @@ class Chain:
                 deadline=deadline,
                 registry=self.registry,
                 trace=turn.trace,
+                stderr=stderr,
             )
             result = call(ours, request, self.kernel)
         else:
@@ -421,13 +423,13 @@ class Chain:
                 deadline=deadline,
                 cancel=cancel,
                 trace=turn.trace,
+                stderr=stderr,
             )
-            stderr = outcome.stderr
             result = convert.decode_result(outcome.stdout, version) if turn.command == "ADD" else None
         if result is not None and not versions.at_least(version, versions.PREV_RESULT_SINCE):
             # What this version cannot say is this plugin's failure now, not somebody's at DEL.
             convert.to_object(result, version)
-        return result, stderr
+        return result
 
 
 def _check(name: str, attachment: Attachment) -> None:

@@ -6,6 +6,7 @@ whatever its extension. A bad file in a directory is a problem to show, and no o
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -175,6 +176,30 @@ def load_list(path: Path | str) -> NetworkConfigList:
         made = msgspec.structs.replace(made, raw=_rewritten(made))
     if not made.plugins:
         raise ConfigError(str(path), f"no plugins: neither 'plugins' nor {path.parent / made.name}/*.conf")
+    return made
+
+
+def save_list(path: Path | str, text: bytes | str) -> NetworkConfigList:
+    """Write a configuration for others to read: whole or not at all, and only what can be used.
+
+    ConfigError for a text that is no network, and where the file cannot be written.
+    """
+    path = os.fspath(path)
+    made = parse_list(text, path)
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            with open(descriptor, "wb") as stream:  # noqa: PTH123
+                stream.write(text if isinstance(text, bytes) else text.encode())
+                stream.flush()
+                os.fsync(descriptor)
+            os.replace(temporary, path)  # noqa: PTH105
+        except BaseException:
+            os.unlink(temporary)  # noqa: PTH108
+            raise
+    except OSError as error:
+        raise ConfigError(path, f"cannot write it: {error.strerror}") from error
     return made
 
 

@@ -114,7 +114,11 @@ def _value_at(value: Any, path: str) -> str:
             value = value[int(index)]
         else:
             return ""
-    text = msgspec.json.encode(value, enc_hook=repr).decode()
+    try:
+        text = msgspec.json.encode(value, enc_hook=repr).decode()
+    except (TypeError, UnicodeError, RecursionError):
+        # A caller's object need not be JSON.
+        text = ascii(value)
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 
@@ -131,5 +135,7 @@ def convert(values: Any, target: type[T]) -> T:
             raise FieldError("", str(error), "") from None
         path = place.rstrip("`")
         raise FieldError(path.removeprefix("."), reason, _value_at(folded, path)) from None
+    except UnicodeError:
+        raise FieldError("", "it holds text that is no UTF-8", "") from None
     except RecursionError:
         raise FieldError("", "nested too deeply", "") from None

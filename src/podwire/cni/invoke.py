@@ -77,11 +77,13 @@ def execute(
     environ: Mapping[str, str] | None = None,
     cancel: threading.Event | None = None,
     trace: TraceContext | None = None,
+    stderr: list[str] | None = None,
 ) -> Outcome:
     """Find a plugin and run it for one command; CNIError is the plugin's own, or says how it ended.
 
     ``deadline`` is a `time.monotonic` time: at it, or when ``cancel`` is set, its process group is killed.
-    Without ``trace`` the trace context is that of ``environ`` (default: this process's).
+    The tail of what it wrote to stderr is added to ``stderr``, also when it failed. Without ``trace`` it is
+    that of ``environ`` (default: of this process).
     """
     variables = {key: value for key, value in (environ or os.environ).items() if not key.startswith("CNI_")}
     if trace is not None:
@@ -98,7 +100,7 @@ def execute(
     ):
         if value or command in {"ADD", "CHECK", "DEL"}:
             variables[key] = value
-    outcome = run(find(type, path), variables, stdin, deadline, cancel)
+    outcome = run(find(type, path), variables, stdin, deadline, cancel, stderr=stderr)
     if command in {"ADD", "VERSION"}:
         _require_json(outcome, type)
     return outcome
@@ -121,6 +123,8 @@ def run(
     stdin: bytes,
     deadline: float,
     cancel: threading.Event | None = None,
+    *,
+    stderr: list[str] | None = None,
 ) -> Outcome:
     """Run an executable to its end, its own failure raised as `CNIError`. Blocks: call it from a thread."""
     began = time.monotonic()
@@ -141,6 +145,8 @@ def run(
     finally:
         exchange.close()
         process.wait()
+        if stderr is not None and exchange.said():
+            stderr.append(exchange.said())
     outcome = Outcome(bytes(exchange.stdout), exchange.said(), time.monotonic() - began)
     if process.returncode != 0:
         raise _failure(executable, process.returncode, outcome)
@@ -282,7 +288,8 @@ def _failure(executable: str, status: int, outcome: Outcome) -> CNIError:
         said = None
     if isinstance(said, dict) and isinstance(said.get("code"), int) and isinstance(said.get("msg"), str):
         details = said.get("details")
-        return from_code(said["code"], said["msg"], details if isinstance(details, str) else "")
+        msg = said["msg"] or f"failed with exit status {status} and no message"
+        return from_code(said["code"], msg, details if isinstance(details, str) else "")
     name = Path(executable).name
     how = f"exit status {status}"
     if status < 0:

@@ -12,9 +12,10 @@ from podwire.cni.request import (
     Registry,
     Request,
     call,
+    delegate_ipam,
     make_request,
 )
-from podwire.cni.types import DNS, AttachmentKey, Interface, IPConfig, Result, Route
+from podwire.cni.types import DNS, AttachmentKey, Interface, IPConfig, Result, Route, TraceContext
 
 __all__ = [
     "CLEANUP_SECONDS",
@@ -29,7 +30,9 @@ __all__ = [
     "Request",
     "Result",
     "Route",
+    "TraceContext",
     "call",
+    "delegate_ipam",
     "main",
     "make_request",
     "respond",

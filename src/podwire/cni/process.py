@@ -72,6 +72,7 @@ def respond(
         listed = ", ".join(plugin.versions)
         return Reply(0, stderr=f"{plugin.about}\nCNI protocol versions supported: {listed}\n")
     version = versions.CURRENT
+    stderr: list[str] = []
     try:
         command = command_of(environ)
         if command not in COMMANDS:
@@ -92,14 +93,20 @@ def respond(
             registry=registry,
             netns_override=environ.get("CNI_NETNS_OVERRIDE", "").lower() in {"1", "true"},
             trace=_trace(environ),
+            stderr=stderr,
         )
         with kernel if kernel is not None else plugin.open_kernel() as opened:
             result = call(plugin, request, opened)
-        return Reply(0, b"" if result is None else convert.encode_result(result, request.cni_version))
+        said = b"" if result is None else convert.encode_result(result, request.cni_version)
+        return Reply(0, said, _lines(stderr))
     except CNIError as error:
-        return Reply(1, error.to_json(version))
+        return Reply(1, error.to_json(version), _lines(stderr))
     except Exception as error:  # noqa: BLE001 - stdout must hold an error of the protocol, whatever happened
-        return Reply(1, unexpected(error).to_json(version))
+        return Reply(1, unexpected(error).to_json(version), _lines(stderr))
+
+
+def _lines(said: list[str]) -> str:
+    return "".join(f"{each}\n" for each in said)
 
 
 def _trace(environ: Mapping[str, str]) -> TraceContext | None:

@@ -78,7 +78,7 @@ class Plugin(msgspec.Struct, Generic[C, K], frozen=True):
     about: str
     config: builtins.type[C]
     add: Callable[[Request[C], K], Result]
-    delete: Callable[[Request[C], K], None]
+    delete: Callable[[Request[C], K], None] | None = None
     check: Callable[[Request[C], K], None] | None = None
     gc: Callable[[Request[C], K], None] | None = None
     status: Callable[[Request[C], K], None] | None = None
@@ -94,7 +94,8 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
     ``path`` where foreign plugins are searched. ``config`` is the typed configuration, ``raw`` the whole
     execution configuration as it came, ``runtime_config`` its capability arguments. ``deadline`` is a
     `time.monotonic` time. ``valid_attachments`` is set at GC: what must stay; all else may go. ``trace`` is
-    the caller's span, if it told one.
+    the caller's span, if it told one. What foreign delegates wrote to stderr is in ``stderr``: it belongs to
+    the caller's (spec section 4).
     """
 
     command: str
@@ -116,6 +117,7 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
     registry: Registry = no_registry
     delegators: tuple[str, ...] = ()
     trace: TraceContext | None = None
+    stderr: list[str] = []
 
     def remaining(self) -> float:
         """Return the seconds until the deadline; never negative."""
@@ -189,6 +191,7 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
                 registry=self.registry,
                 delegators=(*self.delegators, self.plugin_type),
                 trace=self.trace,
+                stderr=self.stderr,
             )
             return call(plugin, request, self.kernel)
         from podwire.cni import invoke
@@ -204,6 +207,7 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
             stdin=msgspec.json.encode(self.raw),
             deadline=self.deadline,
             trace=self.trace,
+            stderr=self.stderr,
         ).stdout
         return convert.decode_result(stdout, self.cni_version) if command == "ADD" else None
 
@@ -214,6 +218,12 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
         except CNIError as error:
             return error
         return None
+
+
+def delegate_ipam(request: Request[Any], _kernel: Any = None) -> None:
+    """Have the IPAM plugin do the same, if there is one: the whole GC or STATUS of a plugin without state."""
+    if request.ipam_type:
+        request.delegate(request.ipam_type)
 
 
 def ipam_type(config: Mapping[str, Any]) -> str:
@@ -314,6 +324,7 @@ def make_request(
     netns_override: bool = False,
     delegators: tuple[str, ...] = (),
     trace: TraceContext | None = None,
+    stderr: list[str] | None = None,
 ) -> Request[C]:
     """Check and decode a request by the rules of the specification; CNIError with the right code if not.
 
@@ -364,6 +375,7 @@ def make_request(
         registry=as_registry(registry),
         delegators=delegators,
         trace=trace,
+        stderr=[] if stderr is None else stderr,
     )
 
 

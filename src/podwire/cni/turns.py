@@ -39,8 +39,7 @@ class Step(msgspec.Struct, frozen=True):
     """One plugin's turn, as a trace shows it: what it got, what it gave, and how long it took (seconds).
 
     ``position`` counts from 1 along the network's ``total`` plugins. ``executable`` is a foreign plugin's
-    program, empty for one of ours; ``stderr`` the tail of what it wrote there when it succeeded (a failure's
-    is in ``error``).
+    program, empty for one of ours; ``stderr`` the tail of what it, or a foreign delegate, wrote there.
     """
 
     plugin: str

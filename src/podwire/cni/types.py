@@ -122,6 +122,14 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     routes: tuple[Route, ...] = ()
     dns: DNS = NO_DNS
 
+    def on(self, interfaces: tuple[Interface, ...], index: int) -> Result:
+        """Return an IPAM plugin's result as that of the plugin that called it.
+
+        ``interfaces`` are those that it made; the addresses are on the one at ``index``.
+        """
+        ips = tuple(msgspec.structs.replace(ip, interface=index) for ip in self.ips)
+        return Result(interfaces, ips, self.routes, self.dns)
+
     def interface_index(self, ifname: str) -> int | None:
         """Return the index of the container's interface of that name, or None.
 

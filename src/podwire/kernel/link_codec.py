@@ -62,6 +62,8 @@ LINK = Table(
     carrier=(33, SWITCH),
     peer_netns_id=(37, U32),
 )
+STATE = Table("link", operstate=(16, U8), carrier=(33, SWITCH))
+"""Those attributes of :data:`LINK` that are asked for most often."""
 _INET6 = Table("IPv6 link", addr_gen_mode=(8, U8))
 FAMILIES = Table("link families", inet6=(_AF_INET6, _INET6))
 BRIDGE = Table(
@@ -145,6 +147,11 @@ class Link(msgspec.Struct, frozen=True):
     port: Mapping[str, Any] = {}
 
 
+def operstate_name(number: int) -> str:
+    """The name of an IF_OPER_* (RFC 2863)."""
+    return _OPERSTATES[number] if number < len(_OPERSTATES) else str(number)
+
+
 def parse(body: bytes, *, details: bool = True) -> Link:
     """Read the body of an RTM_NEWLINK, or what is common to all kinds. Raises :class:`MalformedReply`."""
     if len(body) < HEADER.size:
@@ -170,7 +177,7 @@ def parse(body: bytes, *, details: bool = True) -> Link:
         peer_netns_id=values.get("peer_netns_id"),
         alias=values.get("alias", ""),
         group=values.get("group", 0),
-        operstate=_OPERSTATES[state] if state < len(_OPERSTATES) else str(state),
+        operstate=operstate_name(state),
         carrier=values.get("carrier", False),
         txqlen=values.get("txqlen", 0),
         promisc=bool(flags & IFF_PROMISC),

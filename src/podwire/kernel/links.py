@@ -25,10 +25,12 @@ from podwire.kernel.link_codec import (
     IFF_UP,
     LINK,
     MACVLAN,
+    STATE,
     VXLAN,
     AddrGenMode,
     Link,
     MacvlanMode,
+    operstate_name,
     parse,
 )
 from podwire.kernel.message import Message
@@ -51,6 +53,7 @@ __all__ = [
     "list_links",
     "macvlan",
     "parse",
+    "state",
     "veth",
     "vxlan",
 ]
@@ -314,12 +317,8 @@ def get(sock: RouteSocket, target: int | str, *, details: bool = True) -> Link |
 
     Without ``details`` it has no ``data``, ``port`` and ``addr_gen_mode``, which are most of the reading.
     """
-    index, subject = _target(target)
-    values: dict[str, Any] = {} if index else {"name": target}
-    values["filter"] = _SKIP_STATS
-    body = HEADER.pack(_AF_UNSPEC, 0, index, 0, 0) + LINK.encode(values)
     try:
-        kind, reply = sock.request(Message(GETLINK, 0, body, "look up link", subject))
+        kind, reply = sock.request(_question(target))
     except KernelError as error:
         if error.errno == errno.ENODEV:
             return None
@@ -327,6 +326,19 @@ def get(sock: RouteSocket, target: int | str, *, details: bool = True) -> Link |
     if kind != NEWLINK:
         raise MalformedReply("link", f"message type {kind} in answer to RTM_GETLINK")
     return parse(reply, details=details)
+
+
+def state(sock: RouteSocket, target: int | str) -> tuple[str, bool]:
+    """The operational state of a link and whether it has a carrier, for a fraction of what get() costs.
+
+    The kernel notices a carrier by work of its own, which marks the link as "up", starts its queue, and has
+    a bridge forward by it; until then it drops packets. RTM_GETLINK waits for the lock that this work holds,
+    and from Linux 6.8 on it makes the kernel do that work at once. A link whose carrier never changed stays
+    "unknown". Raises :class:`KernelError`, ENODEV if there is no such link.
+    """
+    _, reply = sock.request(_question(target))
+    values = STATE.decode(reply, HEADER.size)
+    return operstate_name(values.get("operstate", 0)), values.get("carrier", False)
 
 
 def list_links(sock: RouteSocket, *, master: int | None = None, kind: str | None = None) -> list[Link]:
@@ -372,6 +384,14 @@ def _make(
     flags = IFF_UP if up else 0
     body = HEADER.pack(_AF_UNSPEC, 0, index, flags, flags) + attributes
     return Message(NEWLINK, nl.MAKE, body, f"create {kind}", name)
+
+
+def _question(target: int | str) -> Message:
+    index, subject = _target(target)
+    values: dict[str, Any] = {} if index else {"name": target}
+    values["filter"] = _SKIP_STATS
+    body = HEADER.pack(_AF_UNSPEC, 0, index, 0, 0) + LINK.encode(values)
+    return Message(GETLINK, 0, body, "look up link", subject)
 
 
 def _target(target: int | str) -> tuple[int, str]:

@@ -77,7 +77,7 @@ def sandbox_fault(view: View) -> str | None:
     if len(view.observed.ready_sandboxes) > 1:
         return "more than one sandbox is ready"
     if newest.state != SandboxState.READY:
-        return "the sandbox is not ready"
+        return newest.reason or "the sandbox is not ready"
     host = view.pod.spec.host_network
     if (newest.network == NetworkMode.NODE) != host:
         return "the network mode was changed"
@@ -100,13 +100,9 @@ def make(view: View) -> Plan:
     fault = sandbox_fault(view)
     if fault is not None:
         attempts = [s.metadata.attempt for s in view.observed.sandboxes]
-        stop = tuple(
-            s
-            for s in view.observed.sandboxes
-            if s.state == SandboxState.READY or any(c.sandbox_id == s.id for c in view.observed.running)
-        )
         return Plan(
-            stop_sandboxes=stop,
+            # Those that are not ready too: one that died still has its address and its host ports.
+            stop_sandboxes=view.observed.sandboxes,
             create_sandbox=max(attempts, default=-1) + 1,
             sandbox_reason=fault,
             requeue=left,

@@ -8,10 +8,7 @@ namespace, a garbage collection or a person finds it.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
-import os
-import struct
 import time
 from collections.abc import Iterable, Sequence
 from ipaddress import (
@@ -19,13 +16,12 @@ from ipaddress import (
     IPv6Address,
     IPv6Interface,
 )
-from socket import if_nametoindex
 
 import msgspec
 
 from podwire.cni.errors import CNIError, TryLater
 from podwire.cni.plugin import IPConfig, Route
-from podwire.kernel import addresses, links, neighbours, routes, sysctl
+from podwire.kernel import addresses, devices, links, neighbours, routes, sysctl
 from podwire.kernel.errors import KernelError
 from podwire.kernel.host import Kernel
 from podwire.kernel.links import AddrGenMode, Link
@@ -41,9 +37,6 @@ MARK = "podwire"
 _ALIAS_BYTES = 255
 _CARRIER_SECONDS = 2.0
 _OPERATIONAL = ("up", "unknown")  # netif_oper_up() in linux/netdevice.h
-_IFF_RUNNING = 0x40  # the same, and it has a carrier
-_SIOCGIFFLAGS = 0x8913
-_IFREQ = struct.Struct("16sH22x")
 _DAD_SECONDS = 5.0
 _TICK = 0.0005
 
@@ -139,10 +132,10 @@ def _configure(host: RouteSocket, inside: RouteSocket, index: int, plan: Plan) -
     host.send(*_host_end(plan))
     _forget_neighbours(host, plan)
     if plan.up:
-        _wait_for_carrier(inside, plan.identity.ifname)
-        _wait_for_carrier(host, plan.identity.host_end)
+        _wait_until_up(inside, plan.identity.ifname)
+        _wait_until_up(host, plan.identity.host_end)
         if plan.bridge.operstate not in _OPERATIONAL and not _spans(host, plan.bridge):
-            _wait_for_carrier(host, plan.bridge.name)
+            _wait_until_up(host, plan.bridge.name, _OPERATIONAL)
         if plan.dad:
             _wait_for_dad(inside, index)
 
@@ -172,10 +165,7 @@ def _create(kernel: Kernel, plan: Plan) -> tuple[RouteSocket, int]:
             )
         )
         _write_sysctls(plan)
-        try:
-            index = if_nametoindex(identity.ifname)
-        except OSError as error:
-            raise KernelError(error.errno or errno.EIO, "look up link", identity.ifname) from error
+        index = devices.index(inside, identity.ifname)
     except BaseException:
         inside.close()
         raise
@@ -269,14 +259,23 @@ def _route(index: int, route: Route, own: Sequence[IPInterface]) -> Message:
 
 
 def _host_end(plan: Plan) -> list[Message]:
-    name = plan.identity.host_end
-    messages = [
-        links.configure(name, addr_gen_mode=AddrGenMode.NONE),
-        links.configure(name, alias=plan.identity.alias, master=plan.bridge.index, up=True),
+    return [
+        links.configure(plan.identity.host_end, addr_gen_mode=AddrGenMode.NONE),
+        *_joining(plan.identity, plan.bridge, plan.hairpin, plan.isolated),
     ]
-    if plan.hairpin or plan.isolated:
-        messages.append(links.bridge_port(name, hairpin=plan.hairpin or None, isolated=plan.isolated or None))
+
+
+def _joining(identity: Identity, bridge: Link, hairpin: bool, isolated: bool) -> list[Message]:
+    name = identity.host_end
+    messages = [links.configure(name, alias=identity.alias, master=bridge.index, up=True)]
+    if hairpin or isolated:
+        messages.append(links.bridge_port(name, hairpin=hairpin or None, isolated=isolated or None))
     return messages
+
+
+def rejoin(kernel: Kernel, identity: Identity, bridge: Link, *, hairpin: bool, isolated: bool) -> None:
+    """Make the host's end a port of the bridge again, and up. Raises :class:`KernelError`."""
+    kernel.route().send(*_joining(identity, bridge, hairpin, isolated))
 
 
 def _forget_neighbours(host: RouteSocket, plan: Plan) -> None:
@@ -289,27 +288,16 @@ def _forget_neighbours(host: RouteSocket, plan: Plan) -> None:
                 raise
 
 
-def _wait_for_carrier(sock: RouteSocket, name: str) -> None:
-    """Wait until the kernel has noticed that a link has a carrier: until then it drops packets (below 1 ms).
-
-    A bridge forwards by a port from the same moment.
-    """
+def _wait_until_up(sock: RouteSocket, target: str, fine: tuple[str, ...] = ("up",)) -> None:
+    """Wait until packets pass: the kernel drops them until it has noticed the carrier (below 1 ms)."""
     limit = time.monotonic() + _CARRIER_SECONDS
-    while not _device_flags(sock, name) & _IFF_RUNNING:
+    while True:
+        operstate, carrier = links.state(sock, target)
+        if carrier and operstate in fine:
+            return
         if time.monotonic() > limit:
-            raise TryLater(f"link {name} has no carrier after {_CARRIER_SECONDS:.0f} s")
+            raise TryLater(f"link {target} has no carrier after {_CARRIER_SECONDS:.0f} s")
         time.sleep(_TICK)
-
-
-def _device_flags(sock: RouteSocket, name: str) -> int:
-    """Return a link's IFF_* flags in the socket's namespace (netdevice(7)); get() costs ten times that."""
-    request = _IFREQ.pack(os.fsencode(name), 0)
-    try:
-        answer = fcntl.ioctl(sock.fileno(), _SIOCGIFFLAGS, request)
-    except OSError as error:
-        raise KernelError(error.errno or errno.EIO, "look up link", name) from error
-    flags: int = _IFREQ.unpack(answer)[1]
-    return flags
 
 
 def _wait_for_dad(inside: RouteSocket, index: int) -> None:
@@ -333,7 +321,7 @@ def find(kernel: Kernel, identity: Identity) -> Link | None:
     """Return the attachment's host end, or ``None`` if there is none that is ours."""
     host = kernel.route()
     try:
-        _device_flags(host, identity.host_end)
+        devices.flags(host, identity.host_end)
     except KernelError as error:
         if error.errno == errno.ENODEV:
             return None

@@ -7,7 +7,7 @@ nftables in each case. An ADD is all or nothing; a DEL needs neither the namespa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -20,6 +20,7 @@ from podwire.cni.errors import (
     InvalidConfig,
     InvalidEnvironment,
     NotAvailable,
+    UnknownContainer,
     UnsupportedField,
     joined,
 )
@@ -299,6 +300,54 @@ def check(request: Request[Config], kernel: Kernel) -> None:
             )
             if faults:
                 raise CNIError(f"ipMasq: {'; '.join(faults)}", code=KERNEL)
+
+
+def mend(request: Request[Config], kernel: Kernel) -> list[str]:
+    """Put back what somebody took from a container's attachment on the host; tell what was missing.
+
+    The bridge with its MAC and addresses, the membership of the host's end, the rules. Raises
+    UnknownContainer if the pair is gone: that only a new ADD can make.
+    """
+    validate(request)
+    config, identity = request.config, _identity(request)
+    result = request.need_prev_result()
+    ips = result.ips_of(identity.ifname)
+    mac = next((one.mac for one in result.interfaces if one.name == config.name and not one.sandbox), "")
+    mended: list[str] = []
+    with told(f'bridge "{config.name}"'):
+        link = attachment.find(kernel, identity)
+        if link is None:
+            raise UnknownContainer(f"{identity.ifname}: its other end, {identity.host_end}, is gone")
+        if links.get(kernel.route(), config.name) is None:
+            mended.append(f"bridge {config.name}")
+        wanted = msgspec.structs.replace(_wanted(request), mac=mac)
+        with bridge_device.using(kernel, wanted) as bridge:
+            bridge_device.prepare(kernel, bridge, wanted, ips if config.gateway else ())
+            if link.master != bridge.index or not link.up:
+                mended.append(f"{link.name} on bridge {config.name}")
+                attachment.rejoin(
+                    kernel, identity, bridge, hairpin=config.hairpinMode, isolated=config.portIsolation
+                )
+        index = result.interface_index(identity.ifname)
+        own = result.interfaces[index].mac if index is not None else ""
+        if config.macspoofchk and antispoof.guarded_mac(kernel, link.name) != own:
+            mended.append(f"macspoofchk of {link.name}")
+            antispoof.add(kernel, link.name, own)
+        if config.ipMasq and ips:
+            mended += _masquerade_again(kernel, identity, ips)
+    return mended
+
+
+def _masquerade_again(kernel: Kernel, identity: Identity, ips: Sequence[IPConfig]) -> list[str]:
+    from podwire.plugins import masquerade
+
+    owned = [parsed.interface(ip.address) for ip in ips]
+    what = (identity.network, identity.container_id, identity.ifname)
+    addresses, subnets = [one.ip for one in owned], [one.network for one in owned]
+    faults = masquerade.check(kernel, *what, addresses, subnets)
+    if faults:
+        masquerade.add(kernel, *what, addresses, subnets)
+    return faults
 
 
 def _host_end_of(kernel: Kernel, result: Result) -> Link | None:

@@ -35,13 +35,14 @@ _users: dict[tuple[tuple[int, int], str], int] = {}
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What the configuration says of the bridge."""
+    """What the configuration says of the bridge; ``mac`` is the one to make it with, empty for a new one."""
 
     network: str
     name: str
     mtu: int = 0
     promisc: bool = False
     force_address: bool = False
+    mac: str = ""
 
 
 @contextmanager
@@ -74,7 +75,7 @@ def _ensure(kernel: Kernel, wanted: Wanted) -> tuple[Link, bool]:
     made = False
     link = links.get(host, wanted.name, details=False)
     if link is None:
-        mac = _new_mac()
+        mac = wanted.mac or _new_mac()
         try:
             host.send(links.bridge(wanted.name, mac=mac, mtu=wanted.mtu or None))
             made = True

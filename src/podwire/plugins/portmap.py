@@ -130,6 +130,18 @@ def check(request: Request[Anything], kernel: Kernel) -> None:
         raise CNIError(f"portmap: {'; '.join(faults)}", code=HOST_PORT_WRONG)
 
 
+def mend(request: Request[Anything], kernel: Kernel) -> list[str]:
+    """Make host ports again whose elements or rules somebody took away; tell what was missing."""
+    try:
+        check(request, kernel)
+    except CNIError as error:
+        if error.code != HOST_PORT_WRONG:
+            raise
+        add(request, kernel)
+        return [error.msg]
+    return []
+
+
 def delete(request: Request[Anything], kernel: Kernel) -> None:
     """Remove the attachment's host ports and the UDP flows through them, whatever the configuration says."""
     with told("portmap"):

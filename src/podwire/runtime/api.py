@@ -122,6 +122,8 @@ class SandboxStatus:
     annotations: Mapping[str, str]
     netns: str = ""
     """Path of the network namespace; empty with the host's network."""
+    reason: str = ""
+    """Why it is not ready, where the runtime knows more than that (the CRI has it in its verbose info)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import logging
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import podwire
 from podwire.cni.config import NetworkConfigList
+from podwire.kernel.errors import KernelError
+from podwire.plugins.repair import Repairer
 from podwire.runtime import checks, logs
 from podwire.runtime.api import (
     ContainerConfig,
@@ -32,14 +35,18 @@ from podwire.runtime.session import Session
 from podwire.runtime.shim import fault
 from podwire.runtime.spawning import Spawner
 
+_log = logging.getLogger(__name__)
 START_SECONDS = 60.0
 KILL_SECONDS = 30.0
+LOCK_SECONDS = 2.0
 """How long after KILL a program may take to end: uninterruptible waits of the kernel."""
 OUTPUT_LIMIT = 16 << 20
 """Bytes of each stream that exec_sync keeps, as the CRI limits them."""
 DRAIN_SECONDS = 1.0
 """How long exec_sync waits for what the program's children still write after its end."""
 THREADS = 8
+REPAIR_SECONDS = 2.0
+"""How often the sandboxes' networks are looked after."""
 
 
 class EmbeddedRuntime:
@@ -57,14 +64,19 @@ class EmbeddedRuntime:
         cni: CniRuntime | None,
         network: NetworkConfigList | None,
         *,
+        repairer: Repairer | None = None,
+        repair_seconds: float = REPAIR_SECONDS,
         log_limit: int = logs.SIZE_LIMIT,
         log_files: int = logs.FILES,
     ) -> None:
-        """``log_limit``: bytes of a log file before it is rotated; ``log_files``: how many are kept."""
+        """``repairer`` looks after the networks of what runs, every ``repair_seconds``.
+
+        ``log_limit``: bytes of a log file before it is rotated; ``log_files``: how many are kept.
+        """
         self._places = Places(Path(root).absolute(), Path(run_dir).absolute())
         self._tools = Tools(
             places=self._places,
-            network=PodNetwork(cni, network),
+            network=PodNetwork(cni, network, repairer),
             spawner=Spawner(self._places.run_dir / "spawner.log"),
             hub=EventHub(),
             pool=ThreadPoolExecutor(THREADS, "podwire-runtime"),
@@ -75,6 +87,8 @@ class EmbeddedRuntime:
         self._problems: list[str] = []
         self._opening: asyncio.Task[None] | None = None
         self._lock = -1
+        self._repair_seconds = repair_seconds
+        self._repairs: asyncio.Task[None] | None = None
         self._closed = False
 
     async def open(self) -> None:
@@ -115,11 +129,26 @@ class EmbeddedRuntime:
                 loaded.remove(sandbox)
         loaded.sort(key=lambda sandbox: sandbox.record.created_at)
         self._sandboxes = {sandbox.record.id: sandbox for sandbox in loaded}
+        if self._tools.network.repairs:
+            self._repairs = asyncio.create_task(self._repair_now_and_then(), name="repairs")
+
+    async def _repair_now_and_then(self) -> None:
+        while True:
+            records = [sandbox.record for sandbox in self._sandboxes.values() if sandbox.attached]
+            try:
+                suspects = await self._tools.run(self._tools.network.suspects, records)
+            except KernelError as error:
+                _log.warning("the pods' networks cannot be looked at: %s", error)
+                suspects = set()
+            there = [self._sandboxes[each] for each in suspects if each in self._sandboxes]
+            await asyncio.gather(*(sandbox.mend() for sandbox in there))
+            await asyncio.sleep(self._repair_seconds)
 
     def _take_lock(self) -> None:
         """One runtime a root: another would tear down what this one is making."""
         self._places.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._places.root / "runtime.lock"
+        limit = time.monotonic() + LOCK_SECONDS
         while True:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -129,10 +158,13 @@ class EmbeddedRuntime:
                     self._lock = fd
                     return
             except BlockingIOError:
-                os.close(fd)
-                raise RuntimeFault(
-                    Code.UNAVAILABLE, str(self._places.root), "another podwire has this directory open"
-                ) from None
+                # A child that a killed node had just forked holds the lock until it has called exec(2).
+                if time.monotonic() > limit:
+                    os.close(fd)
+                    raise RuntimeFault(
+                        Code.UNAVAILABLE, str(self._places.root), "another podwire has this directory open"
+                    ) from None
+                time.sleep(0.02)
             os.close(fd)
 
     def _load(self) -> list[Sandbox]:
@@ -153,6 +185,9 @@ class EmbeddedRuntime:
         self._closed = True
         if self._opening is not None:
             await asyncio.wait({self._opening})
+        if self._repairs is not None:
+            self._repairs.cancel()
+            await asyncio.wait({self._repairs})
         for sandbox in self._sandboxes.values():
             sandbox.let_go()
         self._tools.hub.close()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
+from podwire.cni.cache import Record
 from podwire.cni.config import NetworkConfigList, parse_list
 from podwire.cni.runtime import Attachment
 from podwire.cni.types import Result
 from podwire.kube.quantity import QuantityError, parse_quantity
+from podwire.plugins.repair import Attached, Mended, Repairer
 from podwire.runtime.api import RuntimeCondition, SandboxConfig
 from podwire.runtime.errors import Code, RuntimeFault
 from podwire.runtime.records import SandboxRecord
@@ -33,13 +35,20 @@ class CniRuntime(Protocol):
     async def delete(self, network: NetworkConfigList, attachment: Attachment) -> None:
         """DEL over the list, which must succeed on what is gone."""
 
+    def attachments(self, container_id: str | None = None, *, network: str | None = None) -> list[Record]:
+        """The records of what ADD has answered."""
+
 
 class PodNetwork:
     """Attaches sandboxes to one network configuration list, or to none if there is none."""
 
-    def __init__(self, cni: CniRuntime | None, network: NetworkConfigList | None) -> None:
+    def __init__(
+        self, cni: CniRuntime | None, network: NetworkConfigList | None, repairer: Repairer | None = None
+    ) -> None:
+        """``repairer`` looks after what is attached; None: nobody does."""
         self._cni = cni
         self._network = network
+        self._repairer = repairer
 
     def condition(self) -> RuntimeCondition:
         """NetworkReady."""
@@ -74,6 +83,33 @@ class PodNetwork:
                 "its network cannot be taken down: this runtime was given no CNI",
             )
         await self._cni.delete(parse_list(record.network), attachment(record))
+
+    @property
+    def repairs(self) -> bool:
+        """Whether there is somebody to look after what is attached."""
+        return self._repairer is not None
+
+    def suspects(self, records: Iterable[SandboxRecord]) -> set[str]:
+        """IDs of those sandboxes of whose network something seems to be missing. Blocks; KernelError."""
+        if self._repairer is None:
+            return set()
+        attached = [
+            Attached(record.network, record.id, IFNAME, record.ips, _has_host_ports(record.config))
+            for record in records
+            if record.network
+        ]
+        return {one.container_id for one in self._repairer.suspects(attached)}
+
+    def mend(self, record: SandboxRecord) -> Mended:
+        """Look closely at one, and put back what is missing. Blocks; CNIError."""
+        found = self._cni.attachments(record.id) if self._cni is not None else []
+        if self._repairer is None or not found:
+            return Mended()
+        return self._repairer.mend(found[0])
+
+
+def _has_host_ports(config: SandboxConfig) -> bool:
+    return any(port.host_port for port in config.port_mappings)
 
 
 def attachment(record: SandboxRecord) -> Attachment:

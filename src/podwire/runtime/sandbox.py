@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -37,6 +38,7 @@ from podwire.runtime.spawning import Spawner
 from podwire.runtime.supervisor import Spec
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 CREATE_SECONDS = 180.0
 """For all of a sandbox: with the time to undo it, below the 4 minutes that the kubelet gives it."""
@@ -108,6 +110,8 @@ class Sandbox:
         self._watch: asyncio.Task[None] | None = None
         self._loose = False
         """Whether there may be processes of it that no supervisor answers for."""
+        self._cut_off = ""
+        """Why its network is gone for good, if it is; its programs run on until it is stopped."""
 
     @property
     def ready(self) -> bool:
@@ -121,13 +125,14 @@ class Sandbox:
         return SandboxStatus(
             id=record.id,
             metadata=config.metadata,
-            state=SandboxState.READY if self.ready else SandboxState.NOTREADY,
+            state=SandboxState.READY if self.ready and not self._cut_off else SandboxState.NOTREADY,
             created_at=record.created_at,
             network=config.network,
             ips=record.ips,
             labels=config.labels,
             annotations=config.annotations,
             netns=record.netns,
+            reason=self._cut_off,
         )
 
     def shim(self) -> shim.Connection:
@@ -330,6 +335,31 @@ class Sandbox:
             except OSError as error:
                 container.state = replace(container.state, message=f"{LOST}; {error}")
             self._publish_change(container, before.state)
+
+    @property
+    def attached(self) -> bool:
+        """Whether it has a network that should be whole."""
+        return self.record.phase is Phase.READY and self.record.attached and not self._cut_off
+
+    async def mend(self) -> None:
+        """Put back what others took from its network; if that cannot be, it is not ready any more."""
+        async with self.lock:
+            if not self.attached or self._ending:
+                return
+            try:
+                mended = await self._tools.run(self._tools.network.mend, self.record)
+            except (CNIError, KernelError) as error:
+                _log.warning("%s: its network cannot be mended: %s", self.record.subject, error)
+                return
+            if mended.back:
+                _log.warning(
+                    "%s: its network was damaged, and is mended: %s",
+                    self.record.subject,
+                    "; ".join(mended.back),
+                )
+            if mended.lost:
+                self._cut_off = f"its network is gone: {mended.lost}"
+                self._publish(EventType.STOPPED)
 
     async def stop(self) -> None:
         """Stop its programs and take its network down; RuntimeFault if that has to be retried."""

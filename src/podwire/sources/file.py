@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from podwire.sources.kept import LastGood
 from podwire.sources.manifests import Manifest, describe, holds_pod, is_temporary, shown_path, signature
 from podwire.sources.problems import Reason, SourceProblem
 from podwire.sources.updates import FILE, Emit, Snapshot
@@ -31,7 +32,9 @@ class FileSource:
     """Pods from files on this machine.
 
     ``paths`` is one path or several; each is a directory, a file, or not there yet. Together they are one
-    source. ``poll_interval`` is in seconds; inotify tells of changes earlier.
+    source. ``poll_interval`` is in seconds; inotify tells of changes earlier. ``keep`` is a directory for
+    the last good text of each file, which then is wanted also by a run that finds the file bad; None: no run
+    knows of the one before.
     """
 
     name = FILE
@@ -41,6 +44,7 @@ class FileSource:
         paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
         node_name: str,
         poll_interval: float = 20.0,
+        keep: Path | None = None,
     ) -> None:
         several = (paths,) if isinstance(paths, str | os.PathLike) else paths
         self.paths = tuple(dict.fromkeys(str(Path(path).absolute()) for path in several))
@@ -50,6 +54,8 @@ class FileSource:
         self._notes: list[SourceProblem] = []
         self._temporary: dict[str, tuple[object, bool]] = {}
         self._look_again: float | None = None
+        self._kept = LastGood(keep)
+        self._recalled = False
 
     def read(self) -> Snapshot:
         """What the files hold now, read once and without waiting for changes."""
@@ -73,6 +79,7 @@ class FileSource:
 
     def _scan(self, watcher: Watcher) -> Snapshot:
         self._notes, self._look_again = [], None
+        self._recall()
         watcher.begin()
         found: set[tuple[int, str]] = set()
         for index, path in enumerate(self.paths):
@@ -84,6 +91,23 @@ class FileSource:
             message = f"{watcher.failure}; changes are seen at the next poll, within {self.poll_interval:g} s"
             self._notes.append(SourceProblem(FILE, "", None, Reason.FAILED_WATCH, message))
         return self._snapshot()
+
+    def _recall(self) -> None:
+        """Once: what an earlier run kept of the files that this one reads; the rest is forgotten."""
+        if self._recalled:
+            return
+        self._recalled = True
+        for path, text in self._kept.load().items():
+            directory, name = os.path.split(path)
+            if path in self.paths:
+                key = (self.paths.index(path), "")
+            elif directory in self.paths:
+                key = (self.paths.index(directory), name)
+            else:
+                self._kept.forget(path)
+                continue
+            # Should the file be gone, it went while no node ran: long enough ago.
+            self._manifests[key] = Manifest(path, self._kept, text, missing_since=float("-inf"))
 
     def _files(self, watcher: Watcher, index: int, path: str) -> Iterator[str]:
         """Refresh all files of one path; the names that are there, empty for the path itself."""
@@ -127,18 +151,19 @@ class FileSource:
     def _refresh(
         self, watcher: Watcher, key: tuple[int, str], path: str, place: tuple[int | None, str]
     ) -> bool:
-        manifest = self._manifests.get(key) or Manifest(path)
+        manifest = self._manifests.get(key) or Manifest(path, self._kept)
         try:
             status = os.stat(path)  # noqa: PTH116
         except OSError as error:
             if isinstance(error, FileNotFoundError) and not os.path.islink(path):  # noqa: PTH114
                 return False
-            manifest.unreadable(error)
+            manifest.unreadable(error, self.node_name)
         else:
             held = watcher.held(*place, status.st_size) if stat.S_ISREG(status.st_mode) else None
             if held is None:
                 manifest.refresh(status, self.node_name)
             else:
+                manifest.recall(self.node_name)
                 self._look_at(held)
         manifest.missing_since = None
         self._manifests[key] = manifest
@@ -171,14 +196,19 @@ class FileSource:
             since = manifest.missing_since = now if manifest.missing_since is None else manifest.missing_since
             if manifest.pod is None or now - since >= GONE_AFTER:
                 del self._manifests[key]
+                self._kept.forget(manifest.path)
             else:
                 self._look_at(since + GONE_AFTER)
 
     def _look_at(self, when: float) -> None:
         self._look_again = when if self._look_again is None else min(when, self._look_again)
 
-    def _known(self, index: int) -> list[str]:
-        return [name for at, name in self._manifests if at == index]
+    def _known(self, index: int) -> Iterator[str]:
+        """The files that were read in a path which cannot be read now."""
+        for (at, name), manifest in self._manifests.items():
+            if at == index:
+                manifest.recall(self.node_name)
+                yield name
 
     def _unreadable(self, path: str, error: OSError) -> SourceProblem:
         return SourceProblem(FILE, shown_path(path), None, Reason.FAILED_READ, describe(path, error))

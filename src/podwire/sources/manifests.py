@@ -14,6 +14,7 @@ from podwire.kube.errors import ManifestError, printable
 from podwire.kube.manifest import load_manifest
 from podwire.kube.objects import Pod
 from podwire.kube.yamltree import MAX_BYTES
+from podwire.sources.kept import LastGood
 from podwire.sources.problems import Reason, SourceProblem
 from podwire.sources.updates import FILE
 
@@ -32,10 +33,14 @@ class NotRegular(Exception):
 class Manifest:
     """One file: its last good pod and what is wrong with it now.
 
-    ``signature`` is None while the file is so young that a change might not show in it.
+    ``signature`` is None while the file is so young that a change might not show in it; ``kept`` remembers
+    the last good text.
     """
 
     path: str
+    kept: LastGood
+    recalled: bytes | None = None
+    """The last good text of an earlier run, until the file has been good in this one."""
     pod: Pod | None = None
     problems: tuple[SourceProblem, ...] = ()
     signature: Signature | None = None
@@ -54,26 +59,35 @@ class Manifest:
         try:
             data, self.signature = read(self.path)
         except NotRegular as error:
+            self.recall(node_name)
             self.problems = (self._problem(Reason.IGNORED_FILE, f"{error}: it is not read"),)
             self.signature, self.digest = None, b""
             return
         except OSError as error:
-            self.unreadable(error)
+            self.unreadable(error, node_name)
             return
         digest = hashlib.blake2b(data, digest_size=16).digest()
         if digest != self.digest:
             self.digest = digest
             self._parse(data, node_name)
 
-    def unreadable(self, error: OSError) -> None:
+    def unreadable(self, error: OSError, node_name: str) -> None:
         """Note that the file could not be read; its last good pod stays."""
+        self.recall(node_name)
         self.signature, self.digest = None, b""
         self.problems = (self._problem(Reason.FAILED_READ, describe(self.path, error)),)
+
+    def recall(self, node_name: str) -> None:
+        """Have the pod of an earlier run's last good text, if this run has not seen a good one."""
+        text, self.recalled = self.recalled, None
+        if text is not None and self.pod is None:
+            self._parse(text, node_name)
 
     def _parse(self, data: bytes, node_name: str) -> None:
         try:
             loaded = load_manifest(data, self.shown)
         except ManifestError as error:
+            self.recall(node_name)
             namespace, _, name = error.pod.partition("/")
             pod_name = f"{namespace}/{static_name(name, node_name)}" if name else ""
             self.problems = tuple(
@@ -82,7 +96,8 @@ class Manifest:
             )
             return
         if loaded is None:
-            self.pod, self.problems = None, ()
+            self.pod, self.problems, self.recalled = None, (), None
+            self.kept.forget(self.path)
             return
         pod = static_pod(loaded.pod, node_name=node_name, source=FILE, path=self.path)
         if len(pod.metadata.name) > _NAME_LIMIT:
@@ -90,9 +105,11 @@ class Manifest:
                 f"metadata.name: {pod.metadata.name}: with the node's name it is longer"
                 f" than {_NAME_LIMIT} characters"
             )
+            self.recall(node_name)
             self.problems = (self._problem(Reason.FAILED_VALIDATION, message, pod=pod.full_name),)
             return
-        self.pod = pod
+        self.pod, self.recalled = pod, None
+        self.kept.save(self.path, data)
         self.problems = tuple(
             SourceProblem(FILE, self.shown, fault.line, Reason.AMBIGUOUS_PORT, fault.text, pod.full_name)
             for fault in loaded.warnings

@@ -1,0 +1,140 @@
+"""``podwire cni conformance``: run the specification against plugins and tell what was found."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from podwire.cli.cnitool import plugin_path
+from podwire.cli.errors import CommandError, usage
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from podwire.conformance.findings import Outcome
+
+_STYLES = {"violation": "red", "weakness": "yellow", "note": "cyan", "skipped": "dim", "passed": "green"}
+_PLAIN_WIDTH = 120
+
+
+def run(
+    plugins: Sequence[str],
+    *,
+    conf: Path | None,
+    output: str,
+    junit: Path | None,
+    only: Sequence[str],
+    timeout: float,
+    verbose: bool,
+) -> int:
+    """Test each plugin; the status is 1 where there is a violation, or a plugin that cannot be tested."""
+    from podwire.conformance import report, subject, tester
+    from podwire.conformance.findings import NotTestable
+
+    if output not in {"", "json"}:
+        raise usage(f"--output {output!r} is not a form", hint="It can be: json.")
+    known = tester.check_ids()
+    unknown = [one for one in only if one not in known]
+    if unknown:
+        raise usage(f"--check {unknown[0]!r}: no such check", hint=f"There are: {', '.join(known)}.")
+    path, _ = plugin_path(os.environ)
+    outcomes: list[Outcome] = []
+    untested: list[str] = []
+    console = _console()
+    for plugin in plugins:
+        try:
+            tested = tester.prepare(subject.resolve(plugin, path, conf, timeout))
+        except NotTestable as error:
+            if len(plugins) == 1:
+                raise CommandError(str(error)) from error
+            untested.append(plugin)
+            print(f"{plugin}: not tested: {error}", file=sys.stderr)
+            continue
+        with _progress(tested.type, len(only or known)) as done:
+            found = tester.run(tested, only, done=done)
+        outcomes += found
+        if not output:
+            _show(console, tested.executable, tested.versions, found, verbose=verbose)
+    if output:
+        print(report.as_json(outcomes).decode())
+    if junit is not None:
+        junit.write_bytes(report.as_junit(outcomes))
+    return 1 if untested or any(one.violated for one in outcomes) else 0
+
+
+@contextmanager
+def _progress(plugin: str, total: int) -> Iterator[Callable[[Outcome], None]]:
+    """Show on a terminal which check was the last one to end."""
+    from rich.console import Console
+
+    ended: list[str] = []
+    with Console(stderr=True).status(f"{plugin}: 0 of {total} checks") as status:
+
+        def done(outcome: Outcome) -> None:
+            ended.append(outcome.check)
+            status.update(f"{plugin}: {len(ended)} of {total} checks, {outcome.check}")
+
+        yield done
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
+
+
+def _show(
+    console: Console,
+    executable: str,
+    versions: Sequence[str],
+    outcomes: Sequence[Outcome],
+    *,
+    verbose: bool,
+) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from podwire.conformance.findings import Severity, Status
+
+    failed = [one for one in outcomes if one.status is Status.FAILED]
+    shown = list(outcomes) if verbose else failed
+    console.print(Text(f"{executable}  (versions {', '.join(versions)})", style="bold"))
+    if shown:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
+        for heading in ("", "CHECK", "SECTION"):
+            table.add_column(heading, no_wrap=True)
+        table.add_column("FINDING", ratio=1, overflow="fold")
+        for one in shown:
+            word = str(one.weight if one.status is Status.FAILED else one.status)
+            table.add_row(Text(word, style=_STYLES[word]), one.check, one.section, Text(_told(one)))
+        console.print(table)
+    counts = {severity: sum(one.weight is severity for one in failed) for severity in Severity}
+    passed = sum(one.status is Status.PASSED for one in outcomes)
+    skipped = sum(one.status is Status.SKIPPED for one in outcomes)
+    found = ", ".join(_counted(count, str(severity)) for severity, count in counts.items())
+    seconds = sum(one.seconds for one in outcomes)
+    line = f"{found}; {passed} passed, {skipped} do not apply; {seconds:.1f} s of checks"
+    console.print(Text(line, style="bold"))
+    console.print()
+
+
+def _counted(count: int, word: str) -> str:
+    plural = {"weakness": "weaknesses"}.get(word, f"{word}s")
+    return f"{count} {word if count == 1 else plural}"
+
+
+def _told(outcome: Outcome) -> str:
+    from podwire.conformance.findings import Status
+
+    if outcome.status is Status.SKIPPED:
+        return f"{outcome.title}: {outcome.reason}"
+    if outcome.status is Status.PASSED:
+        return outcome.title
+    lines = [outcome.title, f"  expected: {outcome.expected}"]
+    lines += [f"  {problem.did}: {problem.observed}" for problem in outcome.problems]
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""The checks, one module a part of the specification; `podwire.conformance.catalogue` is their table."""

@@ -1,0 +1,113 @@
+"""The plugin that is tested: its executable, its type, its configuration and the versions that it speaks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from podwire.cni import config as cni_config
+from podwire.cni import versions
+from podwire.conformance import invocation
+from podwire.conformance.findings import NotTestable
+from podwire.conformance.profiles import PROFILES, Kind, Profile
+
+NETWORK = "conformance"
+TIMEOUT = 20.0
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """A plugin under test. ``path`` is its CNI_PATH, ``given`` the configuration that the user gave.
+
+    ``single`` says why it can have no second attachment at a time; empty: it can.
+    """
+
+    type: str
+    executable: str
+    path: tuple[str, ...]
+    profile: Profile
+    network: str = NETWORK
+    given: Mapping[str, Any] | None = None
+    versions: tuple[str, ...] = versions.SUPPORTED
+    timeout: float = TIMEOUT
+    single: str = ""
+
+    @property
+    def kind(self) -> Kind:
+        """What it is in a chain."""
+        return self.profile.kind
+
+    @property
+    def version(self) -> str:
+        """The newest version that both sides speak."""
+        common = [one for one in self.versions if one in versions.SUPPORTED]
+        return max(common or versions.SUPPORTED, key=versions.parse)
+
+    def config(self, number: int = 1, version: str = "") -> dict[str, Any]:
+        """The execution configuration of an attachment, without ``prevResult``."""
+        own = dict(self.given) if self.given is not None else self.profile.options(number)
+        return {"cniVersion": version or self.version, "name": self.network, "type": self.type, **own}
+
+    def variables(self, command: str) -> dict[str, str]:
+        """The variables that any command gets."""
+        return {"CNI_COMMAND": command, "CNI_PATH": os.pathsep.join(self.path)}
+
+
+def resolve(plugin: str, path: Sequence[str], conf: Path | None = None, timeout: float = TIMEOUT) -> Subject:
+    """Find a plugin by its path or by its type, and its configuration; NotTestable says what is missing.
+
+    ``conf`` is a network configuration, list or single, with an entry of the plugin's type.
+    """
+    executable = _find(plugin, path)
+    name = executable.name
+    directories = tuple(dict.fromkeys([str(executable.parent), *path]))
+    network, given = NETWORK, None
+    if conf is not None:
+        found = cni_config.load_list(conf)
+        entries = [one for one in found.plugins if one.type == name]
+        if not entries:
+            raise NotTestable(f'{conf}: no plugin of type "{name}" in network {found.name}')
+        network = found.name
+        given = {key: value for key, value in entries[0].raw.items() if key not in {"cniVersion", "name"}}
+    profile = PROFILES.get(name)
+    if profile is None and given is None:
+        known = ", ".join(sorted(PROFILES))
+        raise NotTestable(
+            f'"{name}" is none of the types with a default configuration ({known}): give --conf'
+        )
+    return Subject(
+        name,
+        str(executable),
+        directories,
+        profile or PROFILES["bridge"],
+        network,
+        given,
+        timeout=timeout,
+    )
+
+
+def _find(plugin: str, path: Sequence[str]) -> Path:
+    places = [Path(plugin)] if "/" in plugin else [Path(directory) / plugin for directory in path]
+    for place in places:
+        if place.is_file():
+            if not os.access(place, os.X_OK):
+                raise NotTestable(f"{place}: is not executable")
+            return place.absolute()
+    if "/" in plugin:
+        raise NotTestable(f"{plugin}: no such file")
+    raise NotTestable(f'no plugin "{plugin}" in {":".join(path) or "an empty CNI_PATH"}')
+
+
+def spoken_versions(subject: Subject) -> tuple[str, ...]:
+    """Ask the plugin for its versions; all known ones where it does not answer (a check tells that)."""
+    stdin = msgspec.json.encode({"cniVersion": versions.CURRENT})
+    ran = invocation.execute(
+        subject.executable, subject.variables("VERSION"), stdin, label="VERSION", timeout=subject.timeout
+    )
+    said = ran.said
+    listed = said.get("supportedVersions") if isinstance(said, dict) else None
+    usable = [one for one in listed or () if one in versions.SUPPORTED]
+    return tuple(usable) or versions.SUPPORTED

