@@ -174,7 +174,16 @@ describe pod a b                                (b)
 describe events                                 pods and nodes
 describe pod a/b                                'a/b'
 describe service a                              'service'
-logs                                            POD
+logs                                            which pod
+logs a -l a=b                                   a pod (a) and --selector
+logs -l ==                                      '=='
+logs a -c b --all-containers                    --container b and --all-containers
+logs a --since 5                                --since '5'
+logs a --since -5m                              --since '-5m'
+logs a --since 1d                               --since '1d'
+logs a --since 99999999h                        --since '99999999h'
+get nodes -l a=b                                --selector 'a=b'
+get pods --output-watch-events                  --output-watch-events
 logs a b                                        (b)
 logs a --tail 1.5                               '1.5'
 logs a --tail=-2                                '-2'
@@ -298,3 +307,14 @@ def test_a_variable_of_cni_that_makes_no_sense(
     variables = {"NETCONFPATH": str(configuration), variable: value}
     assert words in refused(f"cni {verb} net /proc/self/ns/net", 1, **variables)
     assert host() == before
+
+
+def test_without_the_nftables_library_it_says_what_to_install(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("podwire.cli.checks.ctypes.CDLL", missing)
+    assert "libnftables.so.1 cannot be loaded" in refused("up empty", 1)

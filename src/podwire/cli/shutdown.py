@@ -44,8 +44,11 @@ def mounts_below(directory: Path) -> list[Path]:
     return sorted(found, key=lambda path: len(path.parts), reverse=True)
 
 
-def remove_tree(directory: Path) -> None:
-    """Remove a directory of ours with all in it. What is mounted there is let go of first, never emptied."""
+def remove_tree(directory: Path, keep: Path | None = None) -> None:
+    """Remove a directory of ours with all in it, but for the file ``keep`` directly in it.
+
+    What is mounted there is let go of first, never emptied.
+    """
     for point in mounts_below(directory):
         netns.remove(str(point))
     left = mounts_below(directory)
@@ -53,7 +56,13 @@ def remove_tree(directory: Path) -> None:
         raise CommandError(
             f"{left[0]} is still mounted", hint=f"Unmount it (umount {left[0]}) and run podwire down again."
         )
-    if directory.is_dir():
+    if keep is not None and keep.exists():
+        for entry in directory.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            elif entry != keep:
+                entry.unlink()
+    elif directory.is_dir():
         shutil.rmtree(directory)
 
 
