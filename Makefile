@@ -19,13 +19,14 @@ NEEDS := \
 	iptables:iptables \
 	/usr/lib/cni/bridge:containernetworking-plugins
 
-.PHONY: help setup demo test lint bench format lock clean packages
+.PHONY: help setup demo test lint bench fuzz format lock clean packages
 
 help:
 	@echo 'make demo    run examples/hello on this machine, check every claim, take it down (root)'
 	@echo 'make test    all tests (root: the kernel tests too)'
 	@echo 'make lint    format, lint, types, layers'
 	@echo 'make bench   speed beside the Go plugins and the bare netlink floor (root)'
+	@echo 'make fuzz    look for inputs that break the parsers, FUZZ_SECONDS (60) long'
 	@echo 'make setup   install what is missing: Debian packages, .venv, the podwire command'
 	@echo 'make lock    resolve requirements.lock again from pyproject.toml'
 
@@ -73,6 +74,10 @@ lint: setup
 bench: setup
 	@$(BIN)/python -m bench
 
+fuzz: setup
+	@FUZZ_SECONDS=$(or $(FUZZ_SECONDS),60) PYTHONPATH=src $(BIN)/python -m tests.fuzz
+	@[ ! -e tests/cni/fuzz_long.py ] || PYTHONPATH=src $(BIN)/python -m tests.cni.fuzz_long 2000
+
 format: setup
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
@@ -83,4 +88,4 @@ lock: setup
 		--no-emit-find-links --no-header --extra dev -o requirements.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .fuzz

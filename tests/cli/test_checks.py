@@ -66,10 +66,10 @@ def test_a_bad_node_name_is_named(name: str) -> None:
 
 def test_the_hosts_name_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "Box.Example")
-    assert checks.node_name("") == "box.example"
+    assert checks.node_name(None) == "box.example"
     monkeypatch.setattr("socket.gethostname", lambda: "my_box")
     with pytest.raises(CommandError, match="the host's name 'my_box'") as caught:
-        checks.node_name("")
+        checks.node_name(None)
     assert "--node-name" in caught.value.hint
 
 

@@ -81,7 +81,6 @@ def run(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.M
         ("cni", "Usage"),
         ("cni add", "NETWORK"),
         ("cni add net", "NETNS"),
-        ("cni version net /x", "'version'"),
         ("cni add net /x -o yaml", "'yaml'"),
         ("install --bin-dir", "--bin-dir"),
     ],

@@ -228,6 +228,8 @@ def add() -> dict[str, Any]:
         return {"ips": [{"address": "10.89.0.99/24"}]}
     if previous is None:
         fail(7, "prevResult is missing")
+    if FAULT == "crash on a sparse prevResult" and not previous["interfaces"]:
+        raise IndexError(previous)
     if not (FAULT == "state shared by a container's interfaces" and chained_file().exists()):
         chained_file().parent.mkdir(parents=True, exist_ok=True)
         chained_file().write_text(conf["name"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,6 @@ from podwire.conformance.subject import Subject
 
 GO = "/usr/lib/cni"
 EXEMPLAR = Path(__file__).with_name("exemplar.py")
-SOUND = {"version", "add"}
-"""Checks that run beside those that a fault is for: they must go on passing."""
 
 
 def write_exemplar(directory: Path, fault: str = "") -> Path:
@@ -23,7 +22,11 @@ def write_exemplar(directory: Path, fault: str = "") -> Path:
     assert text.count('FAULT = ""') == 1
     assert f'"{fault}"' in text or f'"{fault.rsplit(" ", 1)[0]} {{' in text
     path = directory / "exemplar"
-    path.write_text(text.replace('FAULT = ""', f'FAULT = "{fault}"'))
+    first, rest = text.split("\n", 1)
+    assert first.startswith("#!/usr/bin/python3 ")
+    shebang = first.replace("/usr/bin/python3", sys.executable)
+    faulty = rest.replace('FAULT = ""', f'FAULT = "{fault}"')
+    path.write_text(f"{shebang}\n{faulty}")
     path.chmod(0o755)
     return path
 

@@ -297,3 +297,10 @@ def test_processes_get_different_addresses(tmp_path: Path) -> None:
 def test_a_holder_reads_as_a_person_would_write_it() -> None:
     assert str(Holder("c", "eth0")) == "c (eth0)"
     assert str(Holder("c", "")) == "c"
+
+
+def test_a_pipe_among_the_addresses_keeps_nobody_waiting(tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    os.mkfifo(tmp_path / "net" / "10.1.0.2")
+    with AddressDirectory(tmp_path, "net").locked() as leases:
+        assert leases.held_by("id", "eth0") == ()

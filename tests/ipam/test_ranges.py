@@ -198,7 +198,8 @@ def test_the_gateway_of_another_range_of_the_set_is_not_given() -> None:
 @st.composite
 def ranges(draw: st.DrawFn) -> Range:
     length = draw(st.integers(24, 32))
-    subnet = ip_network((draw(st.integers(0, 2**length - 1)) << (32 - length), length))
+    networks = st.integers(0, 2**length - 1).map(lambda n: ip_network((n << (32 - length), length)))
+    subnet = draw(networks.filter(lambda one: not one.is_multicast and not one.is_loopback))
     bounds = sorted(draw(st.lists(st.integers(0, subnet.num_addresses - 1), min_size=2, max_size=2)))
     gateway = draw(st.none() | st.integers(0, subnet.num_addresses - 1).map(lambda n: str(subnet[n])))
     try:

@@ -137,7 +137,7 @@ def test_C07_a_refused_request_says_why_and_takes_nothing(
         ({"rangeStart": "10.1.0.5"}, r"ipam\.subnet: missing"),
         ({"subnet": "10.1.0.5/24"}, r"ipam\.subnet '10\.1\.0\.5/24': has host bits set"),
         ({"subnet": "10.1.0.0/24", "gateway": "10.2.0.1"}, r"ipam\.gateway '10\.2\.0\.1'"),
-        ({"ranges": [[]]}, r"ipam\.ranges\[0\]\.ranges '\[\]': a set of ranges is empty"),
+        ({"ranges": [[]]}, r"ipam\.ranges\[0\]: a set of ranges is empty"),
         ({"ranges": [[{"subnet": "x"}]]}, r"ipam\.ranges\[0\]\[0\]\.subnet 'x'"),
         (
             {"ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "10.2.0.0/24", "rangeEnd": "1.2.3.4"}]]},

@@ -9,6 +9,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import typer
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = app(args=arguments, prog_name="podwire", standalone_mode=False)
         sys.stdout.flush()
     except usage_error as error:
-        return _usage(error)
+        return _usage(error, _named(app, arguments))
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except BrokenPipeError:
@@ -36,10 +40,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status if isinstance(status, int) else 0
 
 
-def _usage(error: Exception) -> int:
+def _named(app: typer.Typer, arguments: Sequence[str]) -> str:
+    """The command that the line names: an error in the middle of it does not say."""
+    import typer
+
+    names, command = ["podwire"], typer.main.get_command(app)
+    for word in arguments:
+        inner = getattr(command, "commands", {}).get(word)
+        if inner is not None:
+            names.append(word)
+            command = inner
+    return " ".join(names)
+
+
+def _usage(error: Exception, command: str) -> int:
     message = error.format_message() if hasattr(error, "format_message") else str(error)
-    context = getattr(error, "ctx", None)
-    command = context.command_path if context is not None else "podwire"
     if type(error).__name__ == "NoArgsIsHelpError":
         print(message, file=sys.stderr)
         return 2

@@ -7,21 +7,28 @@ from typing import Annotated, Any
 
 import typer
 
+from podwire.cli import arguments
 from podwire.cli.locations import Locations
 
 Root = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--root",
-        envvar="PODWIRE_ROOT",
         metavar="DIR",
-        help="Keep state in DIR/lib and sockets in DIR/run instead of /var/lib/podwire and /run/podwire.",
+        help="Keep state in DIR/lib and sockets in DIR/run instead of /var/lib/podwire and /run/podwire."
+        "  [env var: PODWIRE_ROOT]",
         show_default=False,
     ),
 ]
 Namespace = Annotated[
     str | None,
-    typer.Option("--namespace", "-n", metavar="NAME", help="The pod's namespace.  [default: default]"),
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NAME",
+        callback=arguments.namespace,
+        help="The pod's namespace.  [default: default]",
+    ),
 ]
 ContainerName = Annotated[
     str, typer.Option("--container", "-c", metavar="NAME", help="The container, where the pod has several.")
@@ -78,8 +85,15 @@ def up(
         ),
     ] = False,
     timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", min=1, help="How long --once waits.")
-    ] = 120,
+        float | None,
+        typer.Option(
+            "--timeout",
+            metavar="SECONDS",
+            min=1,
+            callback=arguments.seconds("--timeout"),
+            help="How long --once waits.  [default: 120]",
+        ),
+    ] = None,
     pod_cidr: Annotated[
         str,
         typer.Option(
@@ -89,11 +103,9 @@ def up(
         ),
     ] = "10.201.0.0/16,fd5a:201::/64",
     node_name: Annotated[
-        str,
-        typer.Option(
-            "--node-name", metavar="NAME", help="The node's name.  [default: the host's]", show_default=False
-        ),
-    ] = "",
+        str | None,
+        typer.Option("--node-name", metavar="NAME", help="The node's name.  [default: the host's]"),
+    ] = None,
     bridge: Annotated[
         str, typer.Option("--bridge", metavar="NAME", help="The bridge that the pods are on.")
     ] = "podwire0",
@@ -133,6 +145,7 @@ def down(
             "--timeout",
             metavar="SECONDS",
             min=0,
+            callback=arguments.seconds("--timeout"),
             help="The grace period of every pod at most: TERM, then KILL after it.",
         ),
     ] = 10,
@@ -297,7 +310,7 @@ OptionalNetns = Annotated[
 ]
 
 
-def _cni(verb: str, network: str, netns: str, *, root: Path | None, **options: Any) -> int:
+def _cni(verb: str, network: str, netns: str, *, root: str | None, **options: Any) -> int:
     from podwire.cli import cnitool
 
     return cnitool.run(verb, network, netns, cnitool.Options(places=Locations.of(root), **options))
@@ -453,14 +466,20 @@ def cni_conformance(
 @app.command()
 def install(
     bin_dir: Annotated[
-        Path, typer.Option("--bin-dir", metavar="DIR", help="Where the CNI runtime looks for plugins.")
-    ] = Path("/opt/cni/bin"),
+        str,
+        typer.Option(
+            "--bin-dir",
+            metavar="DIR",
+            callback=arguments.directory("--bin-dir"),
+            help="Where the CNI runtime looks for plugins.",
+        ),
+    ] = "/opt/cni/bin",
     uninstall: Annotated[bool, typer.Option("--uninstall", help="Take them away again.")] = False,
 ) -> int:
     """Write a program for each CNI plugin, for any CNI runtime to call."""
     from podwire.cli import install as command
 
-    return command.run(bin_dir, uninstall=uninstall)
+    return command.run(Path(bin_dir), uninstall=uninstall)
 
 
 @app.command()

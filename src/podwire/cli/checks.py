@@ -16,6 +16,22 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 DEFAULT_MANIFESTS = Path("manifests")
 _LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _NODE_NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+_LINK_NAME = re.compile(r"(?:(?![/:%])[!-~])+")
+_SETTINGS_FOR_ALL = frozenset({"all", "default"})
+_NOT_FOR_PODS: tuple[Network, ...] = tuple(
+    ipaddress.ip_network(network)
+    for network in (
+        "0.0.0.0/8",  # this network (RFC 1122)
+        "127.0.0.0/8",
+        "169.254.0.0/16",
+        "224.0.0.0/4",
+        "255.255.255.255/32",
+        "::/127",  # unspecified and loopback
+        "::ffff:0:0/96",  # IPv4 in IPv6's clothes (RFC 4291)
+        "fe80::/10",
+        "ff00::/8",
+    )
+)
 _IPV6_OFF = Path("/proc/sys/net/ipv6/conf/all/disable_ipv6")
 
 
@@ -49,17 +65,21 @@ def manifests(arguments: Sequence[str]) -> tuple[Path, ...]:
         )
     found: dict[Path, None] = {}
     for argument in arguments:
-        if re.match(r"[a-z][a-z0-9+.-]*://", argument):
+        if not argument:
+            raise usage("PATH is empty", hint="The directory that you are in is: podwire up .")
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", argument):
             raise usage(
                 f"{argument}: manifests from a URL are not supported yet",
                 hint="Save it to a file and give that.",
             )
         path = Path(argument).absolute()
         try:
-            mode = path.stat()
-        except OSError as error:
-            raise CommandError(f"{argument}: {error.strerror}") from error
-        del mode
+            path.stat()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise CommandError(
+                f"{argument!r}: {reason}" if "\0" in argument else f"{argument}: {reason}"
+            ) from error
         if not path.is_dir() and not path.is_file():
             raise CommandError(f"{argument}: neither a directory nor a file")
         if not os.access(path, os.R_OK):
@@ -68,23 +88,27 @@ def manifests(arguments: Sequence[str]) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def node_name(given: str) -> str:
+def node_name(given: str | None) -> str:
     """The node's name: ``given``, or the host's in lower case."""
-    name = given or socket.gethostname().lower()
+    name = socket.gethostname().lower() if given is None else given
     if len(name) > 253 or not _NODE_NAME.fullmatch(name):
-        where = "--node-name" if given else "the host's name"
+        where = "the host's name" if given is None else "--node-name"
         raise usage(
             f"{where} {name!r} is not a node name: lower-case letters, digits, '-' and '.', "
             "beginning and ending with a letter or digit",
-            hint="" if given else "Give one: --node-name NAME",
+            hint="Give one: --node-name NAME" if given is None else "",
         )
     return name
 
 
 def bridge_name(name: str) -> str:
-    """A name that the kernel takes for a link."""
-    if not name or len(name) > 15 or name in {".", ".."} or re.search(r"[/:\s]", name):
-        raise usage(f"--bridge {name!r} is not a link's name: 1 to 15 characters, no '/', ':' or white space")
+    """A name that the kernel takes for a link as it is, and that names no other thing among its settings."""
+    if not 0 < len(name) < 16 or name in {".", ".."} or not _LINK_NAME.fullmatch(name):
+        raise usage(
+            f"--bridge {name!r} is not a link's name: 1 to 15 letters, digits or signs, no '/', ':' or '%'"
+        )
+    if name in _SETTINGS_FOR_ALL:
+        raise usage(f"--bridge {name!r}: the kernel keeps that name for the settings of all links")
     return name
 
 
@@ -95,15 +119,18 @@ def pod_cidrs(text: str) -> tuple[Network, ...]:
         try:
             network = ipaddress.ip_network(part.strip())
         except ValueError as error:
-            raise usage(f"--pod-cidr {text}: {part.strip()!r} is not a range: {error}") from error
+            raise usage(
+                f"--pod-cidr {text or repr(text)}: {part.strip()!r} is not a range: {error}"
+            ) from error
         if any(network.version == other.version for other in found):
             raise usage(
                 f"--pod-cidr {text}: two ranges of IPv{network.version}; give one of each family at most"
             )
         if network.max_prefixlen - network.prefixlen < 2:
             raise usage(f"--pod-cidr {text}: {network} has no room for pods")
-        if network.is_multicast or network.is_loopback or network.is_unspecified or network.is_link_local:
-            raise usage(f"--pod-cidr {text}: {network} is not for hosts")
+        for other in _NOT_FOR_PODS:
+            if network.version == other.version and network.overlaps(other):
+                raise usage(f"--pod-cidr {text}: {network} is not for hosts: it overlaps {other}")
         found.append(network)
     return tuple(found)
 

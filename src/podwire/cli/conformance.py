@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,8 @@ def run(
             untested.append(plugin)
             print(f"{plugin}: not tested: {error}", file=sys.stderr)
             continue
-        found = tester.run(tested, only)
+        with _progress(tested.type, len(only or known)) as done:
+            found = tester.run(tested, only, done=done)
         outcomes += found
         if not output:
             _show(console, tested.executable, tested.versions, found, verbose=verbose)
@@ -62,6 +64,21 @@ def run(
     if junit is not None:
         junit.write_bytes(report.as_junit(outcomes))
     return 1 if untested or any(one.violated for one in outcomes) else 0
+
+
+@contextmanager
+def _progress(plugin: str, total: int) -> Iterator[Callable[[Outcome], None]]:
+    """Show on a terminal which check was the last one to end."""
+    from rich.console import Console
+
+    ended: list[str] = []
+    with Console(stderr=True).status(f"{plugin}: 0 of {total} checks") as status:
+
+        def done(outcome: Outcome) -> None:
+            ended.append(outcome.check)
+            status.update(f"{plugin}: {len(ended)} of {total} checks, {outcome.check}")
+
+        yield done
 
 
 def _console() -> Console:

@@ -52,7 +52,11 @@ def kind_of(text: str, name: str) -> tuple[str, str]:
     if slash and name:
         raise usage(f"{text} {name}: give the name once, as {kind}/{inner} or {kind} {inner}")
     if kind not in KINDS:
-        raise usage(f"{kind!r} is not something podwire knows", hint="It knows: pods, nodes, events.")
+        raise usage(f"{kind or text!r} is not something podwire knows", hint="It knows: pods, nodes, events.")
+    if (slash and not inner) or "/" in inner:
+        raise usage(f"{text!r}: {'a name' if not inner else 'one name'} is expected after the slash")
+    if "/" in name:
+        raise usage(f"{name!r} is not a name: it holds a '/'")
     return KINDS[kind], inner or name
 
 
@@ -60,7 +64,10 @@ def run(kind: str, query: Query, places: Locations) -> int:
     """Print what was asked for."""
     kind, name = kind_of(kind, query.name)
     if query.output not in FORMS:
-        raise usage(f"--output {query.output!r} is not a form", hint="It can be: wide, json, yaml, name.")
+        raise usage(
+            f"--output {query.output!r} is not a form that podwire has",
+            hint="It can be: wide, json, yaml, name. For other forms, give the JSON to jq.",
+        )
     if name and query.all_namespaces:
         raise usage(f"--all-namespaces and a name ({name}) do not go together: give -n NAMESPACE")
     selector = selectors.parse(query.selector)

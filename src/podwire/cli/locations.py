@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from podwire.cli import arguments
+from podwire.cli.errors import usage
+
+VARIABLE = "PODWIRE_ROOT"
+_SOCKET_PATH_LIMIT = 107
+"""Bytes of a unix socket's path (sun_path of linux/un.h, less its NUL)."""
+_LONGEST_INSIDE = len("/run/.node.sock.4194304")
 STATE = Path("/var/lib/podwire")
 RUN = Path("/run/podwire")
 
@@ -18,11 +26,31 @@ class Locations:
     root: Path | None = None
 
     @classmethod
-    def of(cls, root: Path | None) -> Locations:
-        """The machine's own places, or ``lib`` and ``run`` below ``root``."""
-        if root is None:
-            return cls()
-        root = root.absolute()
+    def of(cls, given: str | None) -> Locations:
+        """The machine's own places, or ``lib`` and ``run`` below ``--root``, else below PODWIRE_ROOT.
+
+        A variable that is empty counts as unset. A CommandError (usage) names which of the two is no place.
+        """
+        if given is not None:
+            return cls._below("--root", given)
+        found = os.environ.get(VARIABLE, "")
+        return cls._below(VARIABLE, found) if found else cls()
+
+    @classmethod
+    def _below(cls, name: str, text: str) -> Locations:
+        if not text:
+            raise usage(f"{name}: the directory's name is empty")
+        if name == VARIABLE and not Path(text).is_absolute():
+            raise usage(
+                f"{name} {text!r}: not an absolute path; it would mean another node in each directory"
+            )
+        root = Path(os.path.normpath(Path(text).absolute()))
+        if len(os.fsencode(root)) + _LONGEST_INSIDE > _SOCKET_PATH_LIMIT:
+            limit = _SOCKET_PATH_LIMIT - _LONGEST_INSIDE
+            raise usage(f"{name} {text}: longer than {limit} bytes, too long for the sockets in it")
+        reason = arguments.no_directory(root)
+        if reason:
+            raise usage(f"{name} {text}: {reason}")
         return cls(state=root / "lib", run=root / "run", root=root)
 
     @property

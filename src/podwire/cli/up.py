@@ -18,6 +18,9 @@ from podwire.cli.locations import Locations
 from podwire.cli.report import words
 from podwire.node import hoststate
 
+ONCE_SECONDS = 120.0
+"""How long ``--once`` waits unless ``--timeout`` says otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -26,9 +29,9 @@ class Options:
     paths: tuple[str, ...]
     detach: bool
     once: bool
-    timeout: float
+    timeout: float | None
     pod_cidr: str
-    node_name: str
+    node_name: str | None
     bridge: str
     places: Locations
     verbose: bool
@@ -65,6 +68,10 @@ def run(options: Options) -> int:
         for notice in plan.notices:
             output.note(f"notice: {notice}")
         return _be_node(plan)
+    try:
+        os.set_inheritable(options.ready_fd, False)
+    except OSError as error:
+        raise usage(f"--ready-fd {options.ready_fd}: {error.strerror}") from error
     waiter = detach.Waiter(options.ready_fd)
     try:
         return _be_node(_plan(options, waiter))
@@ -78,6 +85,8 @@ def _plan(options: Options, waiter: detach.Waiter | None = None) -> Plan:
     """Check what can be checked without changing anything."""
     if options.once and options.detach:
         raise usage("--once and --detach do not go together: --once waits, --detach does not")
+    if options.timeout is not None and not options.once:
+        raise usage(f"--timeout {options.timeout:g}: how long --once waits; --once is not given")
     manifests = checks.manifests(options.paths)
     node_name = checks.node_name(options.node_name)
     bridge = checks.bridge_name(options.bridge)
@@ -102,7 +111,7 @@ def _plan(options: Options, waiter: detach.Waiter | None = None) -> Plan:
         pod_cidrs=pod_cidrs,
         places=options.places,
         once=options.once,
-        timeout=options.timeout,
+        timeout=ONCE_SECONDS if options.timeout is None else options.timeout,
         verbose=options.verbose,
         waiter=waiter,
         notices=tuple(notices),

@@ -6,22 +6,23 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
 from podwire.cni import versions
-from podwire.conformance import invocation, profiles, schema, snapshot
+from podwire.conformance import invocation, pods, profiles, schema, services, snapshot
 from podwire.conformance.findings import Problem, Severity, Skip
 from podwire.conformance.invocation import Ran
 from podwire.conformance.isolation import STATE_DIRECTORIES
-from podwire.conformance.profiles import Kind, Pod
+from podwire.conformance.pods import Pod
+from podwire.conformance.profiles import Kind
 from podwire.conformance.snapshot import Snapshot
 from podwire.conformance.subject import Subject
 from podwire.kernel import netns
 
 NAMESPACES = Path("/run/netns")
-SETTLE_SECONDS = 2.0
+SETTLE_SECONDS = 3.0
 """How long leftovers may take to go: the kernel takes a dead namespace's links away a little later."""
 _SETTLE_PAUSE = 0.02
 _SHOWN_LINES = 8
@@ -30,13 +31,23 @@ _PER_CONTAINER = {"ADD", "CHECK", "DEL"}
 
 
 class Case:
-    """One check's host: use it in the thread that `podwire.conformance.isolation` made."""
+    """One check's host: use it in the thread that `podwire.conformance.isolation` made.
+
+    A context manager, which ends what runs there beside the plugin.
+    """
 
     def __init__(self, subject: Subject, record: Callable[[Ran], None] = lambda _ran: None) -> None:
         self.subject = subject
         self._record = record
         self._numbers = itertools.count(1)
-        profiles.make_uplink()
+        pods.make_uplink()
+        self._services = subject.profile.serve(subject.executable)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        services.stop(self._services)
 
     @property
     def version(self) -> str:
@@ -60,23 +71,22 @@ class Case:
             number, f"conformance-{number}", str(NAMESPACES / f"pod{number}"), self.subject.profile.ifname
         )
         netns.create(pod.netns)
-        self.subject.profile.prepare(number)
+        self.subject.profile.prepare(pod)
         if self.subject.kind is Kind.CHAINED:
-            pod.previous = profiles.wire(pod, address)
+            pod.previous = pods.wire(pod, address)
         return pod
 
     def second_interface(self, pod: Pod) -> Pod:
         """Return the same container with another interface, not attached yet."""
         second = Pod(next(self._numbers), pod.container_id, pod.netns, "net1")
-        self.subject.profile.prepare(second.number)
+        self.subject.profile.prepare(second)
         if self.subject.kind is Kind.CHAINED:
-            second.previous = profiles.wire(second)
+            second.previous = pods.wire(second)
         return second
 
     def remove_netns(self, pod: Pod) -> None:
         """Take the pod's namespace away, as when its last process has died."""
-        if self.subject.kind is Kind.CHAINED:
-            profiles.unwire(pod)
+        pods.unwire(pod)
         netns.remove(pod.netns)
 
     def config(self, pod: Pod | None = None, version: str = "", **changes: Any) -> dict[str, Any]:
@@ -152,7 +162,7 @@ class Case:
         """Call ADD and keep its result in the pod."""
         ran = self.run("ADD", pod, **arguments)
         if ran.status == 0:
-            pod.result = ran.said
+            pod.result = ran.said if isinstance(ran.said, dict) else {}
         return ran
 
     @property
@@ -182,7 +192,9 @@ class Case:
     def host(self) -> Snapshot:
         """Take the state of the host: network, rules, files."""
         kept = [Path(one) for one in self.subject.path]
-        return snapshot.network() + snapshot.files(STATE_DIRECTORIES, without=[NAMESPACES, *kept])
+        return snapshot.network() + snapshot.files(
+            STATE_DIRECTORIES, without=[NAMESPACES, services.HOME, *kept]
+        )
 
     def state(self, *pods: Pod) -> Snapshot:
         """Take the state of the host and, marked with their names, of pods.
@@ -249,7 +261,7 @@ def in_version(result: Mapping[str, Any], version: str) -> dict[str, Any]:
 
     A result with ``cniVersion`` came from the plugin itself and stays as it said it.
     """
-    if result.get("cniVersion") == version:
+    if "cniVersion" in result:
         return dict(result)
     said = {**result, "cniVersion": version}
     ips = said.get("ips")

@@ -19,6 +19,7 @@ Run = Callable[[Case], Iterable[Problem]]
 
 ALL = frozenset(Kind)
 MAKES = frozenset({Kind.MAIN})
+AFTER = frozenset({Kind.CHAINED})
 INSIDE = frozenset({Kind.MAIN, Kind.LOOPBACK, Kind.CHAINED})
 """Plugins that work in the container's namespace."""
 OWN = frozenset({Kind.MAIN, Kind.LOOPBACK})
@@ -30,6 +31,7 @@ _MODULES = ("parameters", "versions", "adding", "checking", "deleting", "failing
 
 _WHY_NOT = {
     MAKES: "for plugins that make the container's interface",
+    AFTER: "for chained plugins",
     OWN: "for plugins that set an interface of the container up",
     INSIDE: "for plugins that work in the container's namespace",
     HOLDS: "for plugins that hold something on the host",

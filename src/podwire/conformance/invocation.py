@@ -45,14 +45,14 @@ class Ran(msgspec.Struct, frozen=True):
     def describe(self) -> str:
         """Tell in one line how it ended."""
         if self.hung:
-            return f"it did not end within {self.seconds:.0f} s and was killed"
+            return f"it did not end within {self.seconds:.1f} s and was killed"
         how = f"exit status {self.status}" if self.status >= 0 else f"killed by {_signal(-self.status)}"
         error = self.error
         if error is not None:
             details = f"; {error['details']}" if error.get("details") else ""
             return f"{how}, code {error['code']}: {error.get('msg')}{details}"
         shown = shorten(self.stdout.decode(errors="replace").strip()) if self.stdout.strip() else "nothing"
-        noise = f", stderr: {_tail(self.stderr.decode(errors='replace'))}" if self.stderr.strip() else ""
+        noise = f", stderr: {_ends(self.stderr.decode(errors='replace'))}" if self.stderr.strip() else ""
         return f"{how}, stdout: {shown}{noise}"
 
 
@@ -62,9 +62,10 @@ def shorten(text: str, limit: int = _SHOWN) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-def _tail(text: str) -> str:
+def _ends(text: str) -> str:
+    """Return both ends of a long text: Go tells what happened first, Python last."""
     line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else "…" + line[1 - _SHOWN :]
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN // 2]} … {line[-_SHOWN // 2 :]}"
 
 
 def execute(

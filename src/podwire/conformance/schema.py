@@ -168,6 +168,14 @@ def _foreign(result: Mapping[str, Any], keys: tuple[str, ...]) -> Iterator[Fault
             yield f"{key}: this version has no such key"
 
 
+def values(result: Any, key: str, field: str) -> list[str]:
+    """Return a field of every entry of a list in a result, however odd the result is."""
+    entries = result.get(key) if isinstance(result, dict) else None
+    return [
+        str(one.get(field)) for one in (entries if isinstance(entries, list) else []) if isinstance(one, dict)
+    ]
+
+
 def error_faults(error: Any) -> Iterator[Fault]:
     """Tell what is wrong with an error (parsed JSON), but for its ``cniVersion``."""
     if not isinstance(error, dict):

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from podwire.cni import versions
-from podwire.conformance import isolation, profiles, subject
+from podwire.conformance import isolation, pods, profiles, subject
 from podwire.conformance.case import Case
 from podwire.conformance.catalogue import Check, checks
 from podwire.conformance.findings import NotTestable, Outcome, Problem, Skip, Status
@@ -56,10 +56,8 @@ def prepare(given: Subject) -> Subject:
 
 
 def _prepared(given: Subject) -> Subject:
-    if given.profile.not_testable and given.given is None:
-        raise NotTestable(given.profile.not_testable)
     kind = given.profile.link_kind
-    if kind and not profiles.kernel_has(kind):
+    if kind and not pods.kernel_has(kind):
         raise NotTestable(f"this kernel has no links of the kind {kind}")
     known = msgspec.structs.replace(given, versions=subject.spoken_versions(given))
     if given.given is None:
@@ -86,7 +84,11 @@ def _tried(given: Subject) -> Subject:
 
 
 def _attempt(candidate: Subject) -> Subject | str:
-    case = Case(candidate)
+    with Case(candidate) as case:
+        return _attempted(candidate, case)
+
+
+def _attempted(candidate: Subject, case: Case) -> Subject | str:
     pod = case.pod()
     ran = case.add(pod)
     if ran.status != 0:
@@ -135,8 +137,8 @@ def _checked(check: Check, tested: Subject, record: Record) -> Outcome:
     problems: list[Problem] = []
 
     def perform() -> None:
-        case = Case(tested, record.add)
-        problems.extend(check.run(case))
+        with Case(tested, record.add) as case:
+            problems.extend(check.run(case))
 
     reason = check.not_for(tested.kind)
     if not reason and record.hangs >= HANGS_MAX:

@@ -284,7 +284,9 @@ class Leases:
         index.stamp = stamp
 
     def _read(self, name: str) -> str:
-        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._directory)
+        # Not blocking: a pipe of that name would keep every ADD and DEL waiting for its other end.
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        fd = os.open(name, flags, dir_fd=self._directory)
         try:
             return os.read(fd, 4096).decode(errors="replace")
         finally:

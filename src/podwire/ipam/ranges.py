@@ -55,6 +55,9 @@ def _network(field: str, value: object) -> Network:
         )
     if isinstance(loose, IPv6Network) and loose.network_address.ipv4_mapped:
         raise RangeError(field, value, "IPv4-mapped addresses are not allowed")
+    if loose.is_multicast or loose.is_loopback:
+        what = "multicast" if loose.is_multicast else "loopback"
+        raise RangeError(field, value, f"is a {what} range: no host can have an address of it")
     return loose
 
 

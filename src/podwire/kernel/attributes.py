@@ -95,13 +95,16 @@ def _unpack_string(data: bytes) -> str:
 
 
 def _pack_name(number: int, value: str) -> bytes:
-    """Pack an interface name after dev_valid_name() of net/core/dev.c, which answers a bare EINVAL."""
+    """Pack an interface name after dev_valid_name() of net/core/dev.c, which answers a bare EINVAL.
+
+    ``%d`` would be a pattern (dev_alloc_name): the kernel would make a link of another name.
+    """
     raw = os.fsencode(value)
     if not 0 < len(raw) < 16:
         raise ValueError(f"an interface name has 1 to 15 bytes, this has {len(raw)}")
-    if value in {".", ".."} or not raw.isascii() or any(byte in b"/: \t\n\r\v\f\0" for byte in raw):
+    if value in {".", ".."} or not raw.isascii() or any(byte in b"/:% \t\n\r\v\f\0" for byte in raw):
         raise ValueError(
-            "an interface name is ASCII and holds no '/', ':', space or NUL, nor is it '.' or '..'"
+            "an interface name is ASCII and holds no '/', ':', '%', space or NUL, nor is it '.' or '..'"
         )
     return _HEADER.pack(len(raw) + 5, number) + raw + b"\0" + _PADDING[(len(raw) + 1) & 3]
 

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from podwire.kernel.attributes import BINARY, NESTED, NESTED_BYTES, STRING, Table, attribute
-from podwire.kernel.errors import KernelError
+from podwire.kernel.errors import KernelError, MalformedReply
 from podwire.kernel.message import Message
 from podwire.kernel.netlink import NetlinkSocket
 from podwire.kernel.nftset import Element, Fields, NamedSet
@@ -146,7 +146,7 @@ class Nft:
             if error.errno == errno.ENOENT:
                 return None
             raise
-        return next(_elements(where, answer), None)
+        return next(read_elements(where, answer), None)
 
     def elements(self, where: NamedSet) -> list[Element]:
         """List all elements; none if the set or its table is not there."""
@@ -162,7 +162,7 @@ class Nft:
             if error.errno == errno.ENOENT:
                 return []
             raise
-        return [element for _, answer in answers for element in _elements(where, answer)]
+        return [element for _, answer in answers for element in read_elements(where, answer)]
 
     def rules(self, table: str, family: str = "inet") -> list[Rule]:
         """List the rules of ``table`` with their comments; a table that does not exist has none.
@@ -307,11 +307,14 @@ def _header(family: str) -> bytes:
     return bytes((_FAMILIES[family], 0, 0, 0))
 
 
-def _elements(where: NamedSet, body: bytes) -> Iterator[Element]:
+def read_elements(where: NamedSet, body: bytes) -> Iterator[Element]:
+    """The elements in the body of an NFT_MSG_NEWSETELEM. Raises :class:`MalformedReply`."""
     nest: bytes = _ELEMENTS.decode(body, _HEADER).get("elements", b"")
     offset = 0
     while offset + 4 <= len(nest):
         length, _ = _ATTRIBUTE.unpack_from(nest, offset)
+        if length < 4 or offset + length > len(nest):
+            raise MalformedReply("set element", f"{length} bytes at {offset} of {len(nest)}")
         values = _ELEMENT.decode(nest[offset + 4 : offset + length])
         data = values.get("data", {})
         value: Fields | str | None = None
@@ -319,8 +322,9 @@ def _elements(where: NamedSet, body: bytes) -> Iterator[Element]:
             value = data["verdict"].get("chain", "")
         elif "value" in data:
             value = where.unpack_value(data["value"])
-        yield Element(where.unpack_key(values["key"]["value"]), value, _comment(values.get("userdata", b"")))
-        offset += max((length + 3) & ~3, 4)
+        key = where.unpack_key(values.get("key", {}).get("value", b""))
+        yield Element(key, value, _comment(values.get("userdata", b"")))
+        offset += (length + 3) & ~3
 
 
 def _comment(userdata: bytes) -> str:

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from podwire.kernel.errors import MalformedReply
+
 Fields = tuple[Any, ...]
 
 
@@ -78,11 +80,11 @@ class NamedSet(msgspec.Struct, frozen=True):
         )
 
     def unpack_key(self, data: bytes) -> Fields:
-        """Read a key."""
+        """Read a key. Raises :class:`MalformedReply`."""
         return _unpack(self.key, data)
 
     def unpack_value(self, data: bytes) -> Fields:
-        """Read a value of a map to data."""
+        """Read a value of a map to data. Raises :class:`MalformedReply`."""
         return _unpack(self.data or (), data)
 
     def _command(self, verb: str, elements: list[str]) -> str:
@@ -113,6 +115,9 @@ def _unpack(kinds: tuple[Kind, ...], data: bytes) -> Fields:
     values = []
     offset = 0
     for kind in kinds:
-        values.append(kind.unpack(data[offset : offset + kind.size]))
+        field = data[offset : offset + kind.size]
+        if len(field) != kind.size:
+            raise MalformedReply(kind.name, f"{len(field)} bytes at {offset} of {len(data)}")
+        values.append(kind.unpack(field))
         offset += (kind.size + 3) & ~3
     return tuple(values)

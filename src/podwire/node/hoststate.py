@@ -67,7 +67,7 @@ def load(path: Path) -> HostState | None:
         return None
     try:
         return msgspec.json.decode(data, type=HostState)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise HostStateError(path, str(error)) from error
 
 

@@ -7,12 +7,12 @@ nftables in each case. An ADD is all or nothing; a DEL needs neither the namespa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 import msgspec
 
+from podwire.cni import fields
 from podwire.cni.args import check_ifname
 from podwire.cni.errors import (
     AlreadyAttached,
@@ -91,6 +91,9 @@ def validate(request: Request[Config]) -> None:
         check_ifname(config.name)
     except CNIError as error:
         raise InvalidConfig(f"bridge: {error}") from None
+    if "%" in config.name:  # the kernel would take it for a pattern and make a link of another name
+        raise InvalidConfig(f"bridge: interface name \"{config.name}\" contains '%'")
+    _validate_ipam(request)
     if config.hairpinMode and config.promiscMode:
         raise InvalidConfig("hairpinMode and promiscMode: cannot both be true")
     if config.disableContainerInterface and request.ipam_type:
@@ -109,6 +112,19 @@ def validate(request: Request[Config]) -> None:
         if value != default:
             shown = list(config.vlanTrunk) if field == "vlanTrunk" else value
             raise UnsupportedField(f"{field} {shown}: VLANs on a bridge are not supported")
+
+
+def _validate_ipam(request: Request[Config]) -> None:
+    """No addresses at all are asked for by leaving ``ipam`` out or empty, not by a broken one."""
+    ipam = fields.lookup(request.raw, "ipam")
+    if ipam is None:
+        return
+    if not isinstance(ipam, Mapping):
+        raise InvalidConfig(f"ipam {msgspec.json.encode(ipam).decode()}: is not an object")
+    if ipam and not request.ipam_type:
+        raise InvalidConfig(
+            f"ipam {msgspec.json.encode(ipam).decode()}: 'type' is missing or is not a plugin's name"
+        )
 
 
 def requested_mac(request: Request[Config]) -> str:
@@ -304,7 +320,7 @@ def mend(request: Request[Config], kernel: Kernel) -> list[str]:
             raise UnknownContainer(f"{identity.ifname}: its other end, {identity.host_end}, is gone")
         if links.get(kernel.route(), config.name) is None:
             mended.append(f"bridge {config.name}")
-        wanted = replace(_wanted(request), mac=mac)
+        wanted = msgspec.structs.replace(_wanted(request), mac=mac)
         with bridge_device.using(kernel, wanted) as bridge:
             bridge_device.prepare(kernel, bridge, wanted, ips if config.gateway else ())
             if link.master != bridge.index or not link.up:

@@ -126,6 +126,8 @@ def _range_sets(supplied: tuple[tuple[RangeConfig, ...], ...], ipam: IPAMConfig)
 
 
 def _range_set(path: str, configured: Sequence[RangeConfig]) -> RangeSet:
+    if not configured:
+        raise InvalidConfig(f"{path}: a set of ranges is empty")
     where = path
     try:
         ranges = []

@@ -41,7 +41,7 @@ class Decoder:
             del self._buffer[: 4 + length]
             try:
                 frame = json.loads(body)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise Broken(f"not JSON: {error}") from error
             if not isinstance(frame, dict):
                 raise Broken("not an object")

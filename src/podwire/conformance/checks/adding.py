@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from ipaddress import ip_interface
 from typing import Any
 
 from podwire.cni import convert
 from podwire.cni.errors import CNIError
 from podwire.conformance import profiles, schema, truth
 from podwire.conformance.case import Case
-from podwire.conformance.catalogue import INSIDE, MAKES, OWN, check
+from podwire.conformance.catalogue import AFTER, INSIDE, MAKES, OWN, check
 from podwire.conformance.findings import Problem, Skip
-from podwire.conformance.profiles import Kind, Pod
+from podwire.conformance.pods import Pod
+from podwire.conformance.profiles import Kind
+from podwire.conformance.schema import values
 from podwire.kernel import links, netns
 from podwire.kernel.netlink import RouteSocket
 
@@ -61,7 +62,7 @@ def dual_stack(case: Case) -> Iterator[Problem]:
         raise Skip("needs host-local as the IPAM plugin")
     pod = case.pod()
     pod = case.added(pod, config=case.config(pod, ipam=profiles.host_local(dual_stack=True)))
-    families = {":" in str(ip.get("address")) for ip in pod.result.get("ips", ())}
+    families = {":" in address for address in values(pod.result, "ips", "address")}
     if families != {False, True}:
         yield Problem("ADD with a range of each family", f"ips: {pod.result.get('ips')}")
     yield from _true(case, pod, "ADD with a range of each family")
@@ -71,14 +72,14 @@ def dual_stack(case: Case) -> Iterator[Problem]:
     "prev-result-passed",
     "2 ADD",
     "the interfaces and addresses of prevResult are in the result",
-    kinds=frozenset({Kind.CHAINED}),
+    kinds=AFTER,
 )
 def prev_result_passed(case: Case) -> Iterator[Problem]:
     """What the plugins before it made, in its result."""
     pod = case.added()
     previous: Any = pod.previous
-    names = {one.get("name") for one in pod.result.get("interfaces", ())}
-    ips = {one.get("address") for one in pod.result.get("ips", ())}
+    names = values(pod.result, "interfaces", "name")
+    ips = values(pod.result, "ips", "address")
     for key, wanted, found in (
         ("interfaces", [one["name"] for one in previous["interfaces"]], names),
         ("ips", [one["address"] for one in previous["ips"]], ips),
@@ -122,7 +123,7 @@ def address_twice(case: Case) -> Iterator[Problem]:
     pod = case.added()
     before = case.state()
     ran = case.run("ADD", pod, label="a second ADD")
-    if ran.status == 0 and _addresses(ran.said) != _addresses(pod.result):
+    if ran.status == 0 and values(ran.said, "ips", "address") != values(pod.result, "ips", "address"):
         yield Problem(ran.label, f"another address: {ran.describe()}")
     yield from case.settled(before, ran.label, why="another address is held")
 
@@ -154,16 +155,10 @@ def side_by_side(case: Case) -> Iterator[Problem]:
         for ran in added:
             yield from case.succeeded(ran, silent=False)
         if case.subject.kind is not Kind.CHAINED:
-            held = Counter(address for ran in added for address in _addresses(ran.said))
+            held = Counter(address for ran in added for address in values(ran.said, "ips", "address"))
             for address, count in held.items():
-                if count > 1 and not ip_interface(address).is_loopback:
+                if count > 1 and not address.startswith(("127.", "::1/")):
                     yield Problem(f"{SIDE_BY_SIDE} ADDs at once", f"{address} was given {count} times")
         for ran in threads.map(lambda pod: case.run("DEL", pod), pods):
             yield from case.succeeded(ran)
     yield from case.settled(before, f"{SIDE_BY_SIDE} ADDs and DELs at once", *pods, why="left behind")
-
-
-def _addresses(result: Any) -> list[str]:
-    if not isinstance(result, dict):
-        return []
-    return [str(ip.get("address")) for ip in result.get("ips", ()) if isinstance(ip, dict)]

@@ -10,7 +10,8 @@ from podwire.conformance.case import Case
 from podwire.conformance.catalogue import HOLDS, check
 from podwire.conformance.findings import Problem, Severity, Skip
 from podwire.conformance.invocation import Ran
-from podwire.conformance.profiles import Kind, Pod
+from podwire.conformance.pods import Pod
+from podwire.conformance.profiles import Kind
 
 _VALID = "cni.dev/valid-attachments"
 _OTHER = "cni.dev/attachments"

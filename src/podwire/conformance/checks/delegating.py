@@ -13,10 +13,10 @@ from podwire.cni import versions
 from podwire.conformance.case import Case
 from podwire.conformance.catalogue import MAKES, check
 from podwire.conformance.findings import Problem, Severity, Skip
-from podwire.conformance.profiles import Pod
+from podwire.conformance.pods import Pod
 
 _TYPE = "recording-ipam"
-_HOME = Path("/run/conformance")
+_HOME = Path("/run/conformance-ipam")
 _SCRIPT = """#!/bin/sh
 here={home}
 number=$(ls "$here" | grep -c '[.]env$')

@@ -9,7 +9,8 @@ from podwire.conformance import profiles
 from podwire.conformance.case import Case, labelled
 from podwire.conformance.catalogue import INSIDE, check
 from podwire.conformance.findings import Problem, Severity, Skip
-from podwire.conformance.profiles import Kind, Pod
+from podwire.conformance.pods import Pod
+from podwire.conformance.profiles import Kind
 
 _GONE = "exit status 0, and nothing of the attachment left on the host"
 

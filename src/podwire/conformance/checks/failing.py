@@ -7,9 +7,10 @@ from typing import Any
 
 from podwire.conformance import profiles
 from podwire.conformance.case import Case
-from podwire.conformance.catalogue import HOLDS, MAKES, check
+from podwire.conformance.catalogue import AFTER, HOLDS, MAKES, check
 from podwire.conformance.findings import Problem, Skip
-from podwire.conformance.profiles import Kind, Pod
+from podwire.conformance.pods import Pod
+from podwire.conformance.profiles import Kind
 
 _NOTHING = "an error, nothing left in the container or on the host, and a DEL that succeeds"
 
@@ -61,7 +62,7 @@ def late(case: Case) -> Iterator[Problem]:
     yield from _fails(case, pod, config, "ADD with a route by a multicast address")
 
 
-@check("failed-add-no-prev-result", "2 ADD", "an error", kinds=frozenset({Kind.CHAINED}))
+@check("failed-add-no-prev-result", "2 ADD", "an error", kinds=AFTER)
 def no_prev_result(case: Case) -> Iterator[Problem]:
     """An ADD of a chained plugin without prevResult."""
     pod = case.pod()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from podwire.cni import versions
-from podwire.conformance.case import Case
-from podwire.conformance.catalogue import OWN, check
+from podwire.conformance.case import Case, in_version
+from podwire.conformance.catalogue import AFTER, OWN, check
 from podwire.conformance.findings import Problem, Severity, Skip
+from podwire.conformance.pods import Pod
 
 _CONTAINER = {"CNI_CONTAINERID": "conformance-1", "CNI_NETNS": "/run/netns/none", "CNI_IFNAME": "eth0"}
 
@@ -157,19 +159,45 @@ def unknown_keys(case: Case) -> Iterator[Problem]:
 
 @check("key-missing", "2 Errors", "success, or an error of the protocol; no crash")
 def key_missing(case: Case) -> Iterator[Problem]:
-    """The plugin's own keys, left out or null, each in turn."""
-    whole = case.config()
-    for key in [one for one in whole if one not in {"cniVersion", "name", "type"}]:
-        pod = case.pod()
-        absent = {name: value for name, value in case.config(pod).items() if name != key}
-        for label, config in ((f"without {key}", absent), (f"with {key} = null", {**absent, key: None})):
-            for command in ("ADD", "DEL"):
-                ran = case.run(command, pod, config=config, label=f"{command} {label}")
-                if ran.hung or (ran.status != 0 and ran.error is None):
-                    yield Problem(ran.label, ran.describe())
-                if ran.status != 0:
-                    break
-        case.remove_netns(pod)
+    """The plugin's own keys: all left out, and each in turn left out or null."""
+    keys = [one for one in case.config() if one not in {"cniVersion", "name", "type"}]
+    if not keys:
+        raise Skip("its configuration has no keys of its own")
+    pod = case.pod()
+    for left_out in [keys, *([key] for key in keys)]:
+        label = f"without {', '.join(left_out)}"
+        config = {key: value for key, value in case.config(pod).items() if key not in left_out}
+        yield from _no_crash(case, pod, config, label)
+        if len(left_out) == 1:
+            yield from _no_crash(case, pod, {**config, left_out[0]: None}, f"with {left_out[0]} = null")
+
+
+@check("prev-result-sparse", "2 Errors", "success, or an error of the protocol; no crash", kinds=AFTER)
+def prev_result_sparse(case: Case) -> Iterator[Problem]:
+    """A prevResult that lacks interfaces, addresses, sandboxes, or has an index out of range."""
+    pod = case.pod()
+    whole = in_version(pod.previous or {}, case.version)
+    hosts = [one for one in whole["interfaces"] if "sandbox" not in one]
+    loose = [{key: one[key] for key in one if key != "interface"} for one in whole["ips"]]
+    for label, changes in (
+        ("nothing", {"interfaces": [], "ips": [], "routes": []}),
+        ("no interfaces", {"interfaces": [], "ips": loose}),
+        ("no addresses", {"ips": []}),
+        ("host interfaces only", {"interfaces": hosts, "ips": loose}),
+        ("an index out of range", {"ips": [{**one, "interface": 9} for one in whole["ips"]]}),
+    ):
+        config = case.config(pod, prevResult={**whole, **changes})
+        yield from _no_crash(case, pod, config, f"with {label} in prevResult")
+
+
+def _no_crash(case: Case, pod: Pod, config: dict[str, Any], label: str) -> Iterator[Problem]:
+    given = "prevResult" in config
+    for command in case.commands:
+        call = case.add if command == "ADD" else partial(case.run, command)
+        ran = call(pod, config=config, prev_result=not given, label=f"{command} {label}")
+        if ran.hung or (ran.status != 0 and ran.error is None):
+            yield Problem(ran.label, ran.describe())
+    pod.result = {}
 
 
 @check("cni-args", "Conventions: CNI_ARGS", "an ADD that succeeds")
