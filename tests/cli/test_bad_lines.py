@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import socket
@@ -10,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from podwire.cli import nodeapi
 from podwire.cli.__main__ import main
+from podwire.cli.errors import CommandError
+from podwire.cli.locations import Locations
 from tests.cli.helpers import host
 
 VARIABLES = (
@@ -318,3 +322,15 @@ def test_without_the_nftables_library_it_says_what_to_install(
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr("podwire.cli.checks.ctypes.CDLL", missing)
     assert "libnftables.so.1 cannot be loaded" in refused("up empty", 1)
+
+
+def test_who_may_not_ask_the_node_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "exists", closed)
+        with pytest.raises(CommandError) as caught:
+            nodeapi.ask(Locations(), lambda client: client.pods())
+    assert caught.value.message == "/run/podwire/node.sock: Permission denied"
+    assert "sudo" in caught.value.hint

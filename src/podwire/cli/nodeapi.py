@@ -18,7 +18,13 @@ T = TypeVar("T")
 
 def ask(places: Locations, question: Callable[[NodeClient], Awaitable[T]]) -> T:
     """Run ``question`` against the node of ``places``; without a node, an error says how to start one."""
-    if not places.socket.exists():
+    try:
+        there = places.socket.exists()
+    except PermissionError as error:
+        raise CommandError(
+            f"{places.socket}: {error.strerror}", hint="Only root can ask this node: try it with sudo."
+        ) from error
+    if not there:
         raise no_node(places)
     from podwire.node.client import NodeClient, NotRunning
 
