@@ -132,6 +132,7 @@ class EmbeddedRuntime:
         self._sandboxes = {sandbox.record.id: sandbox for sandbox in loaded}
         if self._tools.network.repairs:
             self._repairs = asyncio.create_task(self._repair_now_and_then(), name="repairs")
+            self._repairs.add_done_callback(_tell_fault)
 
     async def _repair_now_and_then(self) -> None:
         while True:
@@ -450,6 +451,11 @@ class EmbeddedRuntime:
     def _publish(self, kind: EventType, sandbox: Sandbox, container_id: str) -> None:
         record = sandbox.record
         self._tools.hub.publish(ContainerEvent(kind, record.id, container_id, record.config.metadata))
+
+
+def _tell_fault(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (fault := task.exception()) is not None:
+        _log.error("the pods' networks are not looked after any more", exc_info=fault)
 
 
 def _subject(config: ContainerConfig) -> str:
