@@ -68,15 +68,24 @@ def test_no_command_tells_about_and_versions_on_stderr() -> None:
     )
 
 
-def test_version_ignores_stdin() -> None:
-    class Unread(io.BytesIO):
-        def read(self, _size: int | None = -1) -> bytes:
-            raise AssertionError("stdin was read")
-
-    out = io.BytesIO()
-    assert main(Recorder().plugin, {"CNI_COMMAND": "VERSION"}, Unread(), out, io.StringIO()) == 0
+@pytest.mark.parametrize(
+    ("stdin", "version"),
+    [
+        (b'{"cniVersion":"0.4.0"}', "0.4.0"),
+        (b'{"CNIVERSION":"9.9.9"}', "9.9.9"),
+        (b'{"cniVersion":4}', "1.1.0"),
+        (b"no JSON", "1.1.0"),
+        (b"", "1.1.0"),
+    ],
+)
+def test_version_tells_the_version_on_stdin_and_waits_for_none(stdin: bytes, version: str) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as source, os.fdopen(writing, "wb", buffering=0) as sink:
+        sink.write(stdin)  # and it stays open: whoever waits for its end waits for ever
+        out = io.BytesIO()
+        assert main(Recorder().plugin, {"CNI_COMMAND": "VERSION"}, source, out, io.StringIO()) == 0
     listed = ",".join(f'"{each}"' for each in versions.SUPPORTED)
-    assert out.getvalue().decode() == f'{{"cniVersion":"1.1.0","supportedVersions":[{listed}]}}\n'
+    assert out.getvalue().decode() == f'{{"cniVersion":"{version}","supportedVersions":[{listed}]}}\n'
 
 
 @pytest.mark.parametrize(

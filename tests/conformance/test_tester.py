@@ -220,7 +220,7 @@ def podwire(*arguments: str, path: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.kernel
-def test_the_command_prints_a_table_and_its_status_tells_a_violation(tmp_path: Path) -> None:
+def test_the_command_prints_a_table_and_its_status_tells_a_finding(tmp_path: Path) -> None:
     only = ("--check", "add", "--check", "del-netns-is-none", "--check", "error-version")
     violated = podwire("bridge", *only, "--junit", str(tmp_path / "out.xml"), path=helpers.GO)
     assert violated.returncode == 1
@@ -229,7 +229,11 @@ def test_the_command_prints_a_table_and_its_status_tells_a_violation(tmp_path: P
     assert violated.stderr == ""
     assert 'failures="1"' in (tmp_path / "out.xml").read_text()
     weak = podwire("bridge", "-o", "json", "--check", "error-version", path=helpers.GO)
-    assert weak.returncode == 0
+    assert weak.returncode == 1
+    assert (
+        podwire("bridge", "--check", "error-version", "--fail-on", "violation", path=helpers.GO).returncode
+        == 0
+    )
     assert [(one["check"], one["status"]) for one in json.loads(weak.stdout)] == [("error-version", "failed")]
 
 
@@ -245,6 +249,11 @@ def test_a_command_line_that_makes_no_sense() -> None:
     done = podwire("bridge", "--check", "nosuch", path=helpers.GO)
     assert done.returncode == 2
     assert done.stderr.startswith("error: --check 'nosuch': no such check\nThere are: variable-missing, ")
+    done = podwire("bridge", "--fail-on", "worst", path=helpers.GO)
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        "error: --fail-on 'worst' is no weight\nIt can be: violation, weakness, note."
+    )
 
 
 def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -499,6 +499,14 @@ def cni_conformance(
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long one call may take.")
     ] = 20,
+    fail_on: Annotated[
+        str,
+        typer.Option(
+            "--fail-on",
+            metavar="WEIGHT",
+            help="The least weight of a finding that makes the exit status 1: violation, weakness or note.",
+        ),
+    ] = "note",
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show what passed and what does not apply as well.")
     ] = False,
@@ -506,7 +514,7 @@ def cni_conformance(
     """Test CNI plugins, anybody's, against the specification (0.1.0 to 1.1.0).
 
     Each check runs on an empty host of its own, in new network and mount namespaces, so that nothing of this
-    machine is touched; that needs root. The exit status is 1 where the specification is violated.
+    machine is touched; that needs root. The exit status is 1 where there is a finding.
     """
     from podwire.cli import conformance as command
 
@@ -517,6 +525,7 @@ def cni_conformance(
         junit=junit,
         only=tuple(check or ()),
         timeout=timeout,
+        fail_on=fail_on,
         verbose=verbose,
     )
 

@@ -29,14 +29,20 @@ def run(
     junit: Path | None,
     only: Sequence[str],
     timeout: float,
+    fail_on: str,
     verbose: bool,
 ) -> int:
-    """Test each plugin; the status is 1 where there is a violation, or a plugin that cannot be tested."""
+    """Test each plugin; the status is 1 where something was found that weighs ``fail_on`` or more.
+
+    A plugin that cannot be tested counts as found.
+    """
     from podwire.conformance import report, subject, tester
-    from podwire.conformance.findings import NotTestable
+    from podwire.conformance.findings import NotTestable, Severity
 
     if output not in {"", "json"}:
         raise usage(f"--output {output!r} is not a form", hint="It can be: json.")
+    if fail_on not in set(Severity):
+        raise usage(f"--fail-on {fail_on!r} is no weight", hint=f"It can be: {', '.join(Severity)}.")
     known = tester.check_ids()
     unknown = [one for one in only if one not in known]
     if unknown:
@@ -63,7 +69,7 @@ def run(
         print(report.as_json(outcomes).decode())
     if junit is not None:
         junit.write_bytes(report.as_junit(outcomes))
-    return 1 if untested or any(one.violated for one in outcomes) else 0
+    return 1 if untested or any(one.weighs(Severity(fail_on)) for one in outcomes) else 0
 
 
 @contextmanager

@@ -29,6 +29,9 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 """The variables that each command needs (spec 1.1.0; Go asks for CNI_PATH as well, everywhere)."""
 
 
+_VERSION_BYTES = 65536
+
+
 class Reply(msgspec.Struct, frozen=True):
     """What the process does: exit status, and what it writes to each stream."""
 
@@ -48,10 +51,18 @@ def command_of(environ: Mapping[str, str]) -> str:
     return command
 
 
-def version_report(plugin: Plugin[Any, Any]) -> bytes:
-    """Return what VERSION prints: one line, as Go's encoder does."""
-    report = {"cniVersion": versions.CURRENT, "supportedVersions": plugin.versions}
-    return msgspec.json.encode(report) + b"\n"
+def version_report(plugin: Plugin[Any, Any], stdin: bytes = b"") -> bytes:
+    """Return what VERSION prints: one line, as Go's encoder does.
+
+    ``cniVersion`` is the one on stdin (spec section 5); our newest where none is there, as Go's always is.
+    """
+    asked: object = None
+    try:
+        asked = fields.lookup(parse_config(stdin), "cniVersion") if stdin else None
+    except CNIError:
+        pass
+    version = asked if isinstance(asked, str) and asked else versions.CURRENT
+    return msgspec.json.encode({"cniVersion": version, "supportedVersions": plugin.versions}) + b"\n"
 
 
 def respond(
@@ -76,7 +87,7 @@ def respond(
     try:
         command = command_of(environ)
         if command not in COMMANDS:
-            return Reply(0, version_report(plugin))
+            return Reply(0, version_report(plugin, stdin))
         config = parse_config(stdin)
         said = fields.lookup(config, "cniVersion")
         version = said if isinstance(said, str) and said else versions.WHEN_MISSING
@@ -153,12 +164,28 @@ def _reply(
     registry: Mapping[str, Plugin[Any, Any]] | Registry | None,
 ) -> Reply:
     config = b""
-    if environ.get("CNI_COMMAND", "") in COMMANDS:
+    source = sys.stdin.buffer if stdin is None else stdin
+    if environ.get("CNI_COMMAND", "") == "VERSION":
+        config = _there_already(source)
+    elif environ.get("CNI_COMMAND", "") in COMMANDS:
         try:
             command_of(environ)
-            config = (sys.stdin.buffer if stdin is None else stdin).read()
+            config = source.read()
         except CNIError as error:
             return Reply(1, error.to_json())
         except OSError as error:
             return Reply(1, IOFailure(f"error reading from stdin: {error.strerror}").to_json())
     return respond(plugin, environ, config, registry=registry)
+
+
+def _there_already(stdin: IO[bytes]) -> bytes:
+    """Return what can be read without waiting: VERSION needs nothing of stdin and must not hang on it."""
+    import select
+
+    try:
+        fd = stdin.fileno()
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        return b"" if os.isatty(fd) or not poll.poll(0) else os.read(fd, _VERSION_BYTES)
+    except (OSError, ValueError):
+        return b""

@@ -8,7 +8,7 @@ import msgspec
 
 
 class Severity(enum.StrEnum):
-    """How much a problem weighs; only violations make the whole run fail."""
+    """How much a problem weighs, the heaviest first."""
 
     VIOLATION = "violation"
     """The specification is broken, or a resource is lost: a runtime or a node will suffer."""
@@ -54,6 +54,11 @@ class Outcome(msgspec.Struct, frozen=True):
         """The worst severity of its problems."""
         order = list(Severity)
         return min((one.severity or self.severity for one in self.problems), key=order.index)
+
+    def weighs(self, least: Severity) -> bool:
+        """Whether it found a problem that weighs ``least`` or more."""
+        order = list(Severity)
+        return self.status is Status.FAILED and order.index(self.weight) <= order.index(least)
 
     @property
     def violated(self) -> bool:
