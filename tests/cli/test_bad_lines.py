@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import socket
@@ -10,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from podwire.cli import nodeapi
 from podwire.cli.__main__ import main
+from podwire.cli.errors import CommandError
+from podwire.cli.locations import Locations
 from tests.cli.helpers import host
 
 VARIABLES = (
@@ -174,7 +178,16 @@ describe pod a b                                (b)
 describe events                                 pods and nodes
 describe pod a/b                                'a/b'
 describe service a                              'service'
-logs                                            POD
+logs                                            which pod
+logs a -l a=b                                   a pod (a) and --selector
+logs -l ==                                      '=='
+logs a -c b --all-containers                    --container b and --all-containers
+logs a --since 5                                --since '5'
+logs a --since -5m                              --since '-5m'
+logs a --since 1d                               --since '1d'
+logs a --since 99999999h                        --since '99999999h'
+get nodes -l a=b                                --selector 'a=b'
+get pods --output-watch-events                  --output-watch-events
 logs a b                                        (b)
 logs a --tail 1.5                               '1.5'
 logs a --tail=-2                                '-2'
@@ -298,3 +311,26 @@ def test_a_variable_of_cni_that_makes_no_sense(
     variables = {"NETCONFPATH": str(configuration), variable: value}
     assert words in refused(f"cni {verb} net /proc/self/ns/net", 1, **variables)
     assert host() == before
+
+
+def test_without_the_nftables_library_it_says_what_to_install(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("podwire.cli.checks.ctypes.CDLL", missing)
+    assert "libnftables.so.1 cannot be loaded" in refused("up empty", 1)
+
+
+def test_who_may_not_ask_the_node_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "exists", closed)
+        with pytest.raises(CommandError) as caught:
+            nodeapi.ask(Locations(), lambda client: client.pods())
+    assert caught.value.message == "/run/podwire/node.sock: Permission denied"
+    assert "sudo" in caught.value.hint

@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from podwire.cli import live, rows
+from podwire.cli import live, rows, screen
 from podwire.kube.objects import (
     Container,
     ContainerStateRunning,
@@ -93,24 +93,69 @@ def test_warnings_and_problems_are_told_once_and_again_when_they_come_back(
     ]
 
 
+def drawn(picture: live.Picture, width: int = 120, height: int = 40) -> list[str]:
+    """The lines on a terminal of that size."""
+    console = Console(file=StringIO(), width=width, height=height)
+    lines = [line.plain for line in screen.draw(picture, "node n1", rows.now(), console)]
+    assert len(lines) < height
+    assert max(map(len, lines)) <= width
+    return lines
+
+
 def test_the_table_shows_pods_problems_and_the_last_events() -> None:
-    out = StringIO()
     events = tuple(warning(f"e{number}") for number in range(9))
-    picture = live.Picture(
-        pods=(pod("web", RUNNING), pod("a", REFUSED)), events=events, problems=("bad.yaml:3: x",)
+    lines = drawn(
+        live.Picture(
+            pods=(pod("web", RUNNING), pod("a", REFUSED)), events=events, problems=("bad.yaml:3: x",)
+        )
     )
-    Console(file=out, width=120).print(live.render(picture, "node n1", rows.now()))
-    text = out.getvalue()
-    assert text.index("node n1") < text.index("NAME") < text.index("a ") < text.index("web ")
-    assert "10.0.0.2,fd00::2" in text
-    assert "c: no command" in text
-    assert "! bad.yaml:3: x" in text
-    assert text.count("no addresses left") == 6
+    assert lines[0] == "node n1: 2 pods: 1 CreateContainerError, 1 Running"
+    assert lines[1].split() == ["NAME", "READY", "STATUS", "RESTARTS", "IPS", "AGE"]
+    assert lines[2].startswith("a ")
+    assert lines[3] == "  c: no command"
+    assert lines[4].startswith("web ")
+    assert "10.0.0.2,fd00::2" in lines[4]
+    assert lines[5] == "! bad.yaml:3: x"
+    assert sum("no addresses left" in line for line in lines) == 6
 
 
-def test_markup_in_a_message_is_shown_as_it_is() -> None:
-    out = StringIO()
-    Console(file=out, width=120).print(
-        live.render(live.Picture(problems=("a.yaml: [red]x[/red] [/]",)), "n", rows.now())
-    )
-    assert "[red]x[/red] [/]" in out.getvalue()
+def test_a_narrow_terminal_loses_columns_and_breaks_no_name() -> None:
+    picture = live.Picture(pods=(pod("a-rather-long-name-of-a-pod", RUNNING), pod("web", REFUSED)))
+    for width in range(50, 120):
+        lines = drawn(picture, width)
+        assert any(line.startswith("a-rather-long-name-of-a-pod   ") for line in lines)
+        assert ("10.0.0.2,fd00::2" in "".join(lines)) == ("IPS" in lines[1])
+    assert drawn(picture, 60)[1].split() == ["NAME", "STATUS"]
+
+
+def test_a_long_error_is_wrapped_between_words() -> None:
+    words = " ".join(f"word{number}" for number in range(20))
+    lines = drawn(live.Picture(problems=(f"bad.yaml:3: {words}",)), 60)
+    assert lines[1].startswith("! bad.yaml:3: word0 ")
+    assert lines[2].startswith("  word")
+    assert set("".join(line[2:] + " " for line in lines[1:]).split()) <= {
+        "bad.yaml:3:",
+        "…",
+        *words.split(),
+    } | {word + "…" for word in words.split()}
+
+
+def test_where_not_all_have_room_those_that_need_a_look_are_shown() -> None:
+    pods = [pod(f"p{number:03}", RUNNING) for number in range(200)] + [pod("zz", REFUSED)]
+    problems = tuple(f"f{number}.yaml:1: x" for number in range(50))
+    lines = drawn(live.Picture(pods=tuple(pods), problems=problems, events=(warning("e"),)), 100, 24)
+    assert any(line.startswith("zz ") for line in lines)
+    (more,) = (line for line in lines if line.startswith("and "))
+    shown = sum(line.startswith(("p", "zz")) for line in lines)
+    assert more == f"and {201 - shown} more: podwire get pods -A"
+    assert shown > 5
+    told = sum(line.startswith("! f") for line in lines)
+    assert f"! and {50 - told} more: podwire get events -A" in lines
+
+
+def test_a_message_cannot_command_the_terminal() -> None:
+    text = "\n".join(drawn(live.Picture(problems=("a: [red]x[/red] \x1b[2J\nb",))))
+    assert "[red]x[/red] \\x1b[2J\\nb" in text
+    assert "\x1b" not in text
+    (_, line) = rows.columns(("A", "B"), [("x\x1b]0;title\x07", "y")])
+    assert line == "x\\x1b]0;title\\x07   y"

@@ -140,7 +140,15 @@ def test_exec_gives_a_terminal_of_this_size(machine: Machine) -> None:
     machine.wait_for("a=Running")
     leader, follower = pty.openpty()
     subprocess.run(["stty", "rows", "33", "columns", "99"], stdin=follower, check=True)
-    command = ["exec", "-it", "a", "--", "/bin/sh", "-c", "echo ready; read x; stty size; echo got $x"]
+    command = [
+        "exec",
+        "-it",
+        "a",
+        "--",
+        "/bin/sh",
+        "-c",
+        "stty size; echo ready; read x; stty size; echo got $x",
+    ]
     with machine.start(*command, stdin=follower, stdout=follower, stderr=follower) as process:
         os.close(follower)
         said = b""
@@ -280,6 +288,10 @@ def test_what_is_not_ours_keeps_the_bridge(machine: Machine) -> None:
     assert "podwire0 stays" in said
     assert "mine0" in said
     assert "podwire0" in output("ip", "link")
+    output("ip", "link", "delete", "mine0")
+    assert "Everything is removed." in machine.podwire("down").stdout
+    assert "podwire0" not in output("ip", "link")
+    assert not machine.root.exists()
 
 
 def test_json_output_of_a_table_is_never_mixed_with_words(machine: Machine) -> None:

@@ -168,6 +168,10 @@ def test_the_reason_is_the_deepest_that_is_known() -> None:
         (9 * 3600, "9h"),
         (49 * 3600, "2d1h"),
         (9 * 86400 + 5, "9d"),
+        (729 * 86400, "729d"),
+        (730 * 86400, "2y"),
+        (740 * 86400, "2y10d"),
+        (8 * 365 * 86400 + 86400, "8y"),
     ],
 )
 def test_durations_are_kubectls(seconds: float, short: str) -> None:

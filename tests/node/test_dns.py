@@ -28,7 +28,9 @@ def test_parse_takes_the_last_search_line_and_skips_comments() -> None:
 def test_without_cluster_dns_the_hosts_file_is_used_as_it_is(host: Path, policy: str) -> None:
     found = resolve(pod(dnsPolicy=policy), Resolver(host))
     assert found.config is None
-    assert [reason for reason, _ in found.notes] == ([] if policy == "Default" else ["MissingClusterDNS"])
+    assert [reason for reason, _ in found.notes] == (
+        ["MissingClusterDNS"] if policy == "ClusterFirstWithHostNet" else []
+    )
 
 
 @pytest.mark.parametrize(

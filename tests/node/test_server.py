@@ -162,7 +162,7 @@ async def test_exec_carries_streams_size_and_exit_code(tmp_path: Path) -> None:
         b.runtime.on_exec = lambda _name, _command: ExecResult(b"out", b"err", 7)
         b.give(pod("web"))
         await b.running("web")
-        session = await client.exec("default", "web", ("cat", "a b"), stdin=True, tty=True)
+        session = await client.exec("default", "web", ("cat", "a b"), stdin=True, tty=True, size=(80, 24))
         await session.resize(120, 40)
         await session.write_stdin(b"hello")
         await session.write_stdin(b"")
@@ -172,7 +172,7 @@ async def test_exec_carries_streams_size_and_exit_code(tmp_path: Path) -> None:
         await session.close()
         assert b.runtime.count("exec", "main cat a b") == 1
         (inside,) = b.runtime.sessions
-        assert inside.sizes == [(120, 40)]
+        assert inside.sizes == [(80, 24), (120, 40)]
         await b.until(lambda: inside.closed)
 
 

@@ -21,7 +21,7 @@ async def test_pod_runs_with_its_addresses_and_events(tmp_path: Path) -> None:
         assert {c.type: c.status for c in status.conditions} == dict.fromkeys(
             ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"), "True"
         )
-        assert b.reasons("web") == ["MissingClusterDNS", "Created", "Started"]
+        assert b.reasons("web") == ["Created", "Started"]
 
 
 async def test_removed_pod_leaves_nothing(tmp_path: Path) -> None:

@@ -62,13 +62,24 @@ cni = typer.Typer(
 app.add_typer(cni, name="cni")
 
 
-@app.command()
+def _examples(*lines: str) -> str:
+    """Command lines to copy, kept as they are (the mark is click's)."""
+    return "\b\nExamples:\n" + "\n".join(f"  podwire {line}" for line in lines)
+
+
+@app.command(
+    epilog=_examples(
+        "up examples/hello               a live table; Ctrl-C leaves the pods running",
+        "up DIR --detach                 in the background",
+        "up pod.yaml --once && podwire get pods",
+    )
+)
 def up(
     *,
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PATH]...",
+            metavar="PATH",
             help="Manifests: directories, watched for changes, or single files.  [default: ./manifests]",
             show_default=False,
         ),
@@ -136,7 +147,7 @@ def up(
     )
 
 
-@app.command()
+@app.command(epilog=_examples("down", "down --timeout 0                 without grace"))
 def down(
     *,
     timeout: Annotated[
@@ -161,14 +172,18 @@ def down(
     return command.run(Locations.of(root), timeout=timeout)
 
 
-@app.command()
+@app.command(
+    epilog=_examples(
+        "get pods -o wide", "get pods -A -w", "get pod web -o json | jq .status.podIPs", "get events"
+    )
+)
 def get(
     *,
     kind: Annotated[
         str,
         typer.Argument(metavar="KIND", help="pods, nodes or events; or KIND/NAME.", show_default=False),
     ],
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Only this one.", show_default=False)] = "",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Only this one.", show_default=False)] = "",
     namespace: Namespace = None,
     all_namespaces: Annotated[
         bool, typer.Option("--all-namespaces", "-A", help="Those of every namespace.")
@@ -178,6 +193,10 @@ def get(
         typer.Option("--output", "-o", metavar="FORM", help="wide, json, yaml or name.", show_default=False),
     ] = "",
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on and print every change.")] = False,
+    types: Annotated[
+        bool,
+        typer.Option("--output-watch-events", help="With -w, say what each is: ADDED, MODIFIED, DELETED."),
+    ] = False,
     selector: Annotated[
         str,
         typer.Option("--selector", "-l", metavar="k=v,...", help="Only those with these labels."),
@@ -198,18 +217,19 @@ def get(
             watch=watch,
             selector=selector,
             headers=not no_headers,
+            types=types,
         ),
         Locations.of(root),
     )
 
 
-@app.command()
+@app.command(epilog=_examples("describe pod web", "describe node"))
 def describe(
     *,
     kind: Annotated[
         str, typer.Argument(metavar="KIND", help="pod or node; or KIND/NAME.", show_default=False)
     ],
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Which one.", show_default=False)] = "",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Which one.", show_default=False)] = "",
     namespace: Namespace = None,
     root: Root = None,
 ) -> int:
@@ -219,20 +239,48 @@ def describe(
     return command.run(kind, name, namespace, Locations.of(root))
 
 
-@app.command()
+@app.command(
+    epilog=_examples(
+        "logs web -f", "logs web -c sidecar --since 5m", "logs -l app=web --all-containers --prefix"
+    )
+)
 def logs(
     *,
-    pod: PodName,
+    pod: Annotated[
+        str,
+        typer.Argument(
+            metavar="POD", help="The pod's name, or the name in its manifest.", show_default=False
+        ),
+    ] = "",
     container: ContainerName = "",
+    all_containers: Annotated[
+        bool, typer.Option("--all-containers", help="Every container of the pod, init containers first.")
+    ] = False,
+    selector: Annotated[
+        str, typer.Option("--selector", "-l", metavar="k=v,...", help="The pods with these labels.")
+    ] = "",
     namespace: Namespace = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the container writes.")] = False,
     tail: Annotated[
-        int, typer.Option("--tail", metavar="N", min=-1, help="Only the last N lines; -1: all.")
-    ] = -1,
+        int | None,
+        typer.Option(
+            "--tail", metavar="N", min=-1, help="Only the last N lines; -1: all.  [default: -1; with -l: 10]"
+        ),
+    ] = None,
+    since: Annotated[
+        str,
+        typer.Option(
+            "--since",
+            metavar="DURATION",
+            callback=arguments.duration("--since"),
+            help="Only what is newer: 30s, 5m, 1h30m.",
+        ),
+    ] = "",
     timestamps: Annotated[bool, typer.Option("--timestamps", help="Begin each line with its time.")] = False,
     previous: Annotated[
         bool, typer.Option("--previous", "-p", help="The log of the run before the last restart.")
     ] = False,
+    prefix: Annotated[bool, typer.Option("--prefix", help="Begin each line with pod and container.")] = False,
     root: Root = None,
 ) -> int:
     """Print what a container wrote."""
@@ -240,13 +288,23 @@ def logs(
 
     return command.run(
         pod,
-        command.Options(container, follow, None if tail < 0 else tail, timestamps, previous),
+        command.Options(
+            container=container,
+            all_containers=all_containers,
+            selector=selector,
+            follow=follow,
+            tail=tail,
+            since=since,
+            timestamps=timestamps,
+            previous=previous,
+            prefix=prefix,
+        ),
         namespace,
         Locations.of(root),
     )
 
 
-@app.command("exec")
+@app.command("exec", epilog=_examples("exec web -- ip address", "exec -it web -- sh"))
 def exec_(
     *,
     pod: PodName,
@@ -463,7 +521,11 @@ def cni_conformance(
     )
 
 
-@app.command()
+@app.command(
+    epilog=_examples(
+        "install                          into /opt/cni/bin", "install --bin-dir DIR --uninstall"
+    )
+)
 def install(
     bin_dir: Annotated[
         str,

@@ -30,7 +30,12 @@ def run(kind: str, name: str, namespace: str | None, places: Locations) -> int:
             nodes = [node for node in await client.nodes() if name in {"", node["metadata"]["name"]}]
             if not nodes:
                 raise CommandError(f'node "{name}" not found')
-            print("\n".join(node_lines(nodes[0])))
+            node = nodes[0]
+            pods = await client.pods(None)
+            about = [
+                event for event in await client.events("default") if event.involved_object.kind == "Node"
+            ]
+            print("\n".join(map(rows.visible, node_lines(node, pods, about, rows.now()))))
             return 0
         pod = await nodeapi.find_pod(client, name, namespace)
         events = [
@@ -39,7 +44,7 @@ def run(kind: str, name: str, namespace: str | None, places: Locations) -> int:
             if event.involved_object.name == pod.metadata.name
             and event.involved_object.uid in {"", pod.metadata.uid}
         ]
-        print("\n".join(pod_lines(pod, events, rows.now())))
+        print("\n".join(map(rows.visible, pod_lines(pod, events, rows.now()))))
         return 0
 
     return nodeapi.ask(places, show)
@@ -91,6 +96,10 @@ def pod_lines(pod: Pod, events: Sequence[Event], at: datetime) -> Iterator[str]:
                 yield f"  {volume.name}: emptyDir"
             else:
                 yield f"  {volume.name}"
+    yield from _events(events, at)
+
+
+def _events(events: Sequence[Event], at: datetime) -> Iterator[str]:
     if not events:
         yield _field("Events", rows.NONE)
         return
@@ -106,11 +115,14 @@ def pod_lines(pod: Pod, events: Sequence[Event], at: datetime) -> Iterator[str]:
     )
 
 
-def node_lines(node: Mapping[str, Any]) -> Iterator[str]:
+def node_lines(
+    node: Mapping[str, Any], pods: Sequence[Pod], events: Sequence[Event], at: datetime
+) -> Iterator[str]:
     """The sections of ``kubectl describe node``, as far as this node has them."""
     found = node.get("status", {})
     yield _field("Name", node["metadata"]["name"])
     yield from _pairs("Labels", node["metadata"].get("labels", {}))
+    yield _field("Start Time", node["metadata"].get("creationTimestamp") or rows.NONE)
     yield "Addresses:"
     yield from (f"  {entry['type']}:  {entry['address']}" for entry in found.get("addresses", ()))
     yield _field("PodCIDRs", ",".join(node.get("spec", {}).get("podCIDRs", ())) or rows.NONE)
@@ -124,8 +136,20 @@ def node_lines(node: Mapping[str, Any]) -> Iterator[str]:
             ],
         )
     )
+    yield "Capacity:"
+    yield from (f"  {key}:  {value}" for key, value in found.get("capacity", {}).items())
     yield "System Info:"
     yield from (f"  {key}:  {value}" for key, value in found.get("nodeInfo", {}).items() if value)
+    yield f"Pods: ({len(pods)} in total)"
+    yield from _indent(
+        rows.columns(
+            rows.pod_headings(wide=True, namespace=True)[:-1],
+            [rows.pod_row(pod, at, wide=True, namespace=True)[:-1] for pod in pods],
+        )
+        if pods
+        else ()
+    )
+    yield from _events(events, at)
 
 
 def _container(container: Container, status: ContainerStatus | None) -> Iterator[str]:

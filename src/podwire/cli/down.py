@@ -30,22 +30,27 @@ def run(places: Locations, *, timeout: float) -> int:
         print(f"Nothing to do: no node is or was up here ({places.state} and {places.run} do not exist).")
         return 0
     _end_node(places, timeout)
-    state = _record(places)
+    state, lost = _record(places)
     places.run.mkdir(mode=0o700, parents=True, exist_ok=True)
     with lock.hold(places.lock):
-        left = _remove_all(places, state, timeout)
+        left = [*lost, *_remove_all(places, state, timeout)]
     for line in left:
         output.note(line)
-    print("Everything is removed." if not left else "The rest is removed.")
+    if lost:
+        print("The rest is removed.")
+    elif left:
+        print(f"The rest is removed. Once that is free: podwire down{places.flags}")
+    else:
+        print("Everything is removed.")
     return 1 if left else 0
 
 
-def _record(places: Locations) -> HostState | None:
+def _record(places: Locations) -> tuple[HostState | None, list[str]]:
+    """What was changed on the host; where that cannot be read, what therefore stays, in words."""
     try:
-        return hoststate.load(places.ledger)
+        return hoststate.load(places.ledger), []
     except HostStateError as error:
-        output.note(f"{error}: sysctls and directories stay as they are")
-        return None
+        return None, [f"{error}: the bridge, sysctls and directories stay as they are"]
 
 
 def _remove_all(places: Locations, state: HostState | None, timeout: float) -> list[str]:
@@ -69,6 +74,10 @@ def _remove_all(places: Locations, state: HostState | None, timeout: float) -> l
         for key, (now, before) in hoststate.restore(state).items():
             output.note(f"{key.replace('/', '.')} stays {now}: somebody changed it since (it was {before})")
     shutdown.remove_tree(places.run)
+    if left and state is not None:
+        # What stays is still this node's to remove: the next `podwire down` finds it by the record.
+        shutdown.remove_tree(places.state, keep=places.ledger)
+        return left
     shutdown.remove_tree(places.state)
     if state is not None:
         shutdown.remove_empty(state.directories)

@@ -51,6 +51,7 @@ def run(
             container=container,
             stdin=options.stdin,
             tty=terminal,
+            size=_size() if terminal else None,
         )
         try:
             return await _attend(session, stdin=options.stdin, terminal=terminal)
@@ -67,7 +68,6 @@ async def _attend(session: ExecSession, *, stdin: bool, terminal: bool) -> int:
         if terminal and sys.stdin.isatty():
             if stdin:
                 stack.enter_context(raw_terminal(sys.stdin.fileno()))
-            await _resize(session)
             resizes: set[asyncio.Task[None]] = set()
 
             def resized() -> None:
@@ -91,9 +91,18 @@ async def _attend(session: ExecSession, *, stdin: bool, terminal: bool) -> int:
                     await feeding
 
 
+def _size() -> tuple[int, int] | None:
+    """Columns and rows of this terminal; None where there is none, or it does not know."""
+    with contextlib.suppress(OSError):
+        size = os.get_terminal_size(sys.stdin.fileno())
+        return (size.columns, size.lines) if size.columns else None
+    return None
+
+
 async def _resize(session: ExecSession) -> None:
-    columns, lines = os.get_terminal_size(sys.stdin.fileno())
-    await session.resize(columns, lines)
+    size = _size()
+    if size is not None:
+        await session.resize(*size)
 
 
 async def _feed(session: ExecSession) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from podwire.cli import nodeapi, output, rows, selectors
 from podwire.cli.errors import CommandError, usage
 from podwire.cli.locations import Locations
 from podwire.kube import printing
-from podwire.kube.objects import Pod
+from podwire.kube.objects import Event, Pod
 
 if TYPE_CHECKING:
     from podwire.node.client import NodeClient
@@ -21,6 +22,8 @@ KINDS = {
     **dict.fromkeys(("events", "event", "ev"), "events"),
 }
 FORMS = ("", "wide", "json", "yaml", "name")
+NODE_LOOK = 1.0
+"""Seconds between two looks at the node with ``get nodes --watch``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class Query:
     watch: bool = False
     selector: str = ""
     headers: bool = True
+    types: bool = False
+    """Say of each change what it is: ADDED, MODIFIED, DELETED."""
 
     @property
     def scope(self) -> str | None:
@@ -70,6 +75,10 @@ def run(kind: str, query: Query, places: Locations) -> int:
         )
     if name and query.all_namespaces:
         raise usage(f"--all-namespaces and a name ({name}) do not go together: give -n NAMESPACE")
+    if query.selector and kind != "pods":
+        raise usage(f"--selector {query.selector!r} goes with pods, not with {kind}")
+    if query.types and not query.watch:
+        raise usage("--output-watch-events goes with --watch")
     selector = selectors.parse(query.selector)
 
     async def pods(client: NodeClient) -> int:
@@ -83,11 +92,9 @@ def run(kind: str, query: Query, places: Locations) -> int:
         return 0
 
     async def events(client: NodeClient) -> int:
-        await _events(client, query)
+        await _events(client, query, name)
         return 0
 
-    if query.watch and kind != "pods":
-        raise usage(f"--watch goes with pods, not with {kind}")
     return nodeapi.ask(places, {"pods": pods, "nodes": nodes, "events": events}[kind])
 
 
@@ -103,48 +110,67 @@ async def _pods(client: NodeClient, query: Query, name: str, selector: selectors
         where = "" if query.all_namespaces else f" in namespace {query.namespace}"
         output.note(f"No pods found{where}.")
         return found
-    _print_pods(found, query, single=bool(name), headings=query.headers)
+    if not (query.watch and query.structured and not found):
+        _print_pods(found, query, single=bool(name) or query.watch, headings=query.headers)
     return found
 
 
 def _print_objects(objects: Sequence[dict[str, Any]], form: str, *, single: bool) -> None:
-    """One object as it is, several as a List."""
-    document = objects[0] if single else printing.object_list(objects)
-    print((printing.to_json if form == "json" else printing.to_yaml)(document), end="", flush=True)
+    """Each object as it is, or all as a List."""
+    for document in objects if single else (printing.object_list(objects),):
+        if single and form == "yaml" and len(objects) > 1:
+            print("---")
+        print((printing.to_json if form == "json" else printing.to_yaml)(document), end="", flush=True)
 
 
-def _print_pods(pods: Sequence[Pod], query: Query, *, single: bool, headings: bool) -> None:
+def _print_pods(
+    pods: Sequence[Pod], query: Query, *, single: bool, headings: bool, change: str = "ADDED"
+) -> None:
     if query.structured:
-        _print_objects([printing.to_builtins(pod) for pod in pods], query.output, single=single)
+        objects = [_typed(printing.to_builtins(pod), query, change) for pod in pods]
+        _print_objects(objects, query.output, single=single)
     elif query.output == "name":
         for pod in pods:
-            print(f"pod/{pod.metadata.name}", flush=True)
+            print(f"pod/{pod.metadata.name}{' deleted' if change == 'DELETED' else ''}", flush=True)
     else:
-        wide = query.output == "wide"
+        wide, everywhere = query.output == "wide", query.all_namespaces
         at = rows.now()
-        output.print_table(
-            rows.pod_headings(wide=wide, namespace=query.all_namespaces),
-            [rows.pod_row(pod, at, wide=wide, namespace=query.all_namespaces) for pod in pods],
-            shown=headings,
-        )
+        lines = [rows.pod_row(pod, at, wide=wide, namespace=everywhere) for pod in pods]
+        heads = rows.pod_headings(wide=wide, namespace=everywhere)
+        if change == "DELETED":
+            status = heads.index("STATUS")
+            lines = [(*line[:status], "Deleted", *line[status + 1 :]) for line in lines]
+        if query.types:
+            heads, lines = ("EVENT", *heads), [(change, *line) for line in lines]
+        output.print_table(heads, lines, shown=headings)
+
+
+def _typed(item: dict[str, Any], query: Query, change: str) -> dict[str, Any]:
+    return {"type": change, "object": item} if query.types else item
 
 
 async def _watch(
     client: NodeClient, query: Query, shown: Sequence[Pod], name: str, selector: selectors.Selector
 ) -> None:
-    """Print a line (or an object) for every pod that changed after ``shown``."""
+    """Print a line (or an object) for every pod that changed after ``shown``; one that is gone is marked."""
     last = {pod.metadata.uid: _print_key(pod, query) for pod in shown}
     exact = shown[0].metadata.name if name else ""
-    async for _, pod in client.watch_pods(query.scope):
+    async for kind, pod in client.watch_pods(query.scope):
         if exact and pod.metadata.name != exact:
             continue
         if not selector.matches(pod.metadata.labels):
             continue
-        key = _print_key(pod, query)
-        if last.get(pod.metadata.uid) == key:
-            continue
-        last[pod.metadata.uid] = key
-        _print_pods([pod], query, single=True, headings=False)
+        change = kind
+        if kind == "DELETED":
+            last.pop(pod.metadata.uid, None)
+        else:
+            key = _print_key(pod, query)
+            if last.get(pod.metadata.uid) == key:
+                continue
+            change = "MODIFIED" if pod.metadata.uid in last else "ADDED"
+            last[pod.metadata.uid] = key
+        _print_pods([pod], query, single=True, headings=False, change=change)
+    output.note("The node has ended.")
 
 
 def _print_key(pod: Pod, query: Query) -> object:
@@ -156,39 +182,74 @@ def _print_key(pod: Pod, query: Query) -> object:
 
 
 async def _nodes(client: NodeClient, query: Query, name: str) -> None:
-    nodes = [node for node in await client.nodes() if not name or node["metadata"]["name"] == name]
-    if name and not nodes:
-        raise CommandError(f'node "{name}" not found')
+    last: object = None
+    headings = query.headers
+    while True:
+        nodes = [node for node in await client.nodes() if not name or node["metadata"]["name"] == name]
+        if name and not nodes:
+            raise CommandError(f'node "{name}" not found')
+        key = [rows.node_row(node, rows.now(), wide=True)[:2] for node in nodes]
+        if key != last:
+            _print_nodes(nodes, query, single=bool(name) or last is not None, headings=headings)
+        if not query.watch:
+            return
+        last, headings = key, False
+        # A node's object is made when it is asked for; there is nothing to wait for.
+        await asyncio.sleep(NODE_LOOK)
+
+
+def _print_nodes(nodes: list[dict[str, Any]], query: Query, *, single: bool, headings: bool) -> None:
     if query.structured:
-        _print_objects(nodes, query.output, single=bool(name))
+        _print_objects(nodes, query.output, single=single)
         return
     if query.output == "name":
         for node in nodes:
-            print(f"node/{node['metadata']['name']}")
+            print(f"node/{node['metadata']['name']}", flush=True)
         return
     output.print_table(
         rows.node_headings(wide=query.output == "wide"),
         [rows.node_row(node, rows.now(), wide=query.output == "wide") for node in nodes],
-        shown=query.headers,
+        shown=headings,
     )
 
 
-async def _events(client: NodeClient, query: Query) -> None:
-    events = list(await client.events(query.scope))
+async def _events(client: NodeClient, query: Query, name: str) -> None:
+    events = [event for event in await client.events(query.scope) if name in {"", event.metadata.name}]
+    if name and not events:
+        raise CommandError(f'event "{name}" not found in namespace "{query.namespace}"')
     events.sort(key=lambda event: event.last_timestamp or "")
+    if not events and not query.structured and not query.watch:
+        where = "" if query.all_namespaces else f" in namespace {query.namespace}"
+        output.note(f"No events found{where}.")
+        return
+    if events or not query.watch:
+        _print_events(events, query, single=bool(name) or query.watch, headings=query.headers)
+    if not query.watch:
+        return
+    seen = {event.metadata.name: event.count for event in events}
+    async for _, event in client.watch_events(query.scope):
+        known = seen.get(event.metadata.name)
+        if known == event.count or name not in {"", event.metadata.name}:
+            continue
+        seen[event.metadata.name] = event.count
+        _print_events(
+            [event], query, single=True, headings=False, change="ADDED" if known is None else "MODIFIED"
+        )
+    output.note("The node has ended.")
+
+
+def _print_events(
+    events: Sequence[Event], query: Query, *, single: bool, headings: bool, change: str = "ADDED"
+) -> None:
     if query.structured:
-        _print_objects([printing.to_builtins(event) for event in events], query.output, single=False)
-        return
-    if query.output == "name":
+        objects = [_typed(printing.to_builtins(event), query, change) for event in events]
+        _print_objects(objects, query.output, single=single)
+    elif query.output == "name":
         for event in events:
-            print(f"event/{event.metadata.name}")
-        return
-    if not events:
-        output.note("No events found.")
-        return
-    output.print_table(
-        rows.event_headings(namespace=query.all_namespaces),
-        [rows.event_row(event, rows.now(), namespace=query.all_namespaces) for event in events],
-        status="TYPE",
-        shown=query.headers,
-    )
+            print(f"event/{event.metadata.name}", flush=True)
+    else:
+        heads = rows.event_headings(namespace=query.all_namespaces)
+        lines = [rows.event_row(event, rows.now(), namespace=query.all_namespaces) for event in events]
+        if query.types:
+            heads, lines = ("EVENT", *heads), [(change, *line) for line in lines]
+        output.print_table(heads, lines, status="TYPE", shown=headings)

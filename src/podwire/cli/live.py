@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from podwire.cli import output, rows
 from podwire.kube.objects import Event, Pod
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 HEADINGS = ("NAME", "READY", "STATUS", "RESTARTS", "IPS", "AGE", "REASON")
-_RECENT = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +32,16 @@ class View(Protocol):
         """Leave the last picture standing."""
 
 
+def pod_name(pod: Pod) -> str:
+    """The pod's name, with its namespace if that is not ``default``."""
+    name, namespace = pod.metadata.name, pod.metadata.namespace
+    return name if namespace == "default" else f"{namespace}/{name}"
+
+
 def pod_line(pod: Pod, at: datetime) -> tuple[str, ...]:
     """The cells of a pod under :data:`HEADINGS`."""
-    name = pod.metadata.name
-    if pod.metadata.namespace != "default":
-        name = f"{pod.metadata.namespace}/{name}"
     return (
-        name,
+        pod_name(pod),
         rows.ready(pod),
         rows.status(pod),
         str(rows.restarts(pod)),
@@ -91,13 +90,13 @@ class LineView:
                 self._pods[pod.metadata.uid] = known
                 times = f" restarts={restarts}" if restarts != "0" else ""
                 words = (name, ready, status, addresses.strip("-"), reason)
-                output.say(" ".join(filter(None, words)) + times)
+                output.say(rows.visible(" ".join(filter(None, words))) + times)
         for event in picture.events:
             if event.type == "Normal" or self._warnings.get(event.metadata.name) == event.count:
                 continue
             self._warnings[event.metadata.name] = event.count
             if event.message not in picture.problems:
-                output.say(event_line(event))
+                output.say(rows.visible(event_line(event)))
         for problem in picture.problems:
             if problem not in self._problems:
                 output.say(f"problem: {problem}")
@@ -115,42 +114,28 @@ class TableView:
         from rich.live import Live
 
         self._title = title
-        self._live = Live(console=Console(), auto_refresh=False, vertical_overflow="visible")
+        self._console = Console(highlight=False, markup=False, no_color=not output.colourful())
+        self._size = self._console.size
+        self._last: list[str] = []
+        self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
         self._live.start()
 
     def show(self, picture: Picture) -> None:
-        """Draw the table anew."""
-        self._live.update(render(picture, self._title, rows.now()), refresh=True)
+        """Draw the table anew, if it is another one."""
+        from rich.console import Group
+
+        from podwire.cli import screen
+
+        lines = screen.draw(picture, self._title, rows.now(), self._console)
+        if self._console.size != self._size:
+            # The terminal has wrapped the old lines anew: nobody knows where they are.
+            self._size = self._console.size
+            self._console.clear()
+        elif [line.markup for line in lines] == self._last:
+            return
+        self._last = [line.markup for line in lines]
+        self._live.update(Group(*lines), refresh=True)
 
     def close(self) -> None:
         """Let go of the terminal."""
         self._live.stop()
-
-
-def render(picture: Picture, title: str, at: datetime) -> RenderableType:
-    """The table, the problems and the last events, for rich to print."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for heading in HEADINGS:
-        table.add_column(heading, no_wrap=heading in {"READY", "RESTARTS", "AGE"}, overflow="fold")
-    for pod in ordered(picture.pods):
-        name, ready, status, *rest = pod_line(pod, at)
-        table.add_row(name, ready, Text(status, output.style_of(status)), *map(Text, rest))
-    parts: list[RenderableType] = [table]
-    if not picture.pods:
-        parts.append(Text("no pods yet", "dim"))
-    parts += [Text(f"! {problem}", "red") for problem in picture.problems]
-    recent = _recent(picture.events)
-    if recent:
-        parts.append(Text())
-    for event in recent:
-        seen = rows.age(event.last_timestamp, at)
-        parts.append(Text(f"{seen:>5}  {event_line(event)}", "dim" if event.type == "Normal" else "yellow"))
-    return Group(*parts)
-
-
-def _recent(events: Sequence[Event]) -> Sequence[Event]:
-    return events[-_RECENT:]

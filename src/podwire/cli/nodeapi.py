@@ -18,23 +18,45 @@ T = TypeVar("T")
 
 def ask(places: Locations, question: Callable[[NodeClient], Awaitable[T]]) -> T:
     """Run ``question`` against the node of ``places``; without a node, an error says how to start one."""
-    if not places.socket.exists():
+    try:
+        there = places.socket.exists()
+    except PermissionError as error:
+        raise CommandError(
+            f"{places.socket}: {error.strerror}", hint="Only root can ask this node: try it with sudo."
+        ) from error
+    if not there:
         raise no_node(places)
-    from podwire.node.client import NodeClient
+    from podwire.node.client import NodeClient, NotRunning
 
     async def talk() -> T:
         async with NodeClient(places.socket) as client:
             return await question(client)
 
-    return asyncio.run(talk())
+    try:
+        return asyncio.run(talk())
+    except NotRunning as error:
+        raise no_node(places) from error
 
 
 def no_node(places: Locations) -> CommandError:
-    """No node answers in ``places``."""
+    """No node answers in ``places``; if an earlier one left pods running, the error says how to go on."""
+    reason = f"no node runs here: nothing listens on {places.socket}"
+    left = _left_behind(places)
+    if not left:
+        return CommandError(reason, hint=f"Start one with: podwire up{places.flags} PATH")
+    pods = "1 pod of an earlier node is" if left == 1 else f"{left} pods of an earlier node are"
     return CommandError(
-        f"no node runs here: nothing listens on {places.socket}",
-        hint=f"Start one with: podwire up{places.flags} PATH",
+        f"{reason}; {pods} still there",
+        hint=f"Take over: podwire up{places.flags} PATH. Stop and remove: podwire down{places.flags}",
     )
+
+
+def _left_behind(places: Locations) -> int:
+    """How many pods have a record, whoever keeps it now."""
+    try:
+        return sum(1 for entry in (places.state / "sandboxes").iterdir() if entry.is_dir())
+    except OSError:
+        return 0
 
 
 async def find_pod(client: NodeClient, name: str, namespace: str | None) -> Pod:

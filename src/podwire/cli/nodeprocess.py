@@ -10,7 +10,7 @@ import time
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeVar
 
-from podwire.cli import assembly, detach, live, output, rows
+from podwire.cli import assembly, detach, live, nodelog, output, rows
 from podwire.cli.errors import CommandError
 from podwire.kernel.host import Kernel
 from podwire.kube.objects import Pod
@@ -72,6 +72,7 @@ class _Process:
                     asyncio.create_task(_when(ending), name="signal"),
                 }
                 if self._plan.waiter is not None:
+                    others.add(asyncio.create_task(self._log(), name="log"))
                     self._plan.waiter.tell(detach.Started())
                 done, _ = await asyncio.wait({node, *others}, return_when=asyncio.FIRST_COMPLETED)
                 status = max((task.result() or 0) for task in done)
@@ -98,6 +99,9 @@ class _Process:
             await node
         if ready not in done:
             raise CommandError(f"the node is not ready after {START_SECONDS:g} s")
+
+    async def _log(self) -> None:
+        await nodelog.keep_small(self._plan.places.log)
 
     async def _show(self) -> int:
         """Show every change; with ``--once``, return when all is as it should be or will not be."""

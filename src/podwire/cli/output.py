@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 
-from podwire.cli.rows import columns
+from podwire.cli.rows import columns, visible
 
 _GOOD = {"Running", "Completed", "Succeeded", "Ready", "Normal"}
 _ANSI = {"green": "\x1b[32m", "yellow": "\x1b[33m", "red": "\x1b[31m"}
@@ -35,7 +35,7 @@ def print_table(
 
     ``shown`` False leaves the heading out.
     """
-    cells = [tuple(line) for line in lines]
+    cells = [tuple(map(visible, line)) for line in lines]
     heading, *text = columns(headings, cells)
     if not colourful():
         print("\n".join([heading, *text] if shown else text), flush=True)

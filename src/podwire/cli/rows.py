@@ -43,7 +43,10 @@ def duration(seconds: float) -> str:
     days, rest = divmod(hours, 24)
     if days < 8:
         return f"{days}d{rest}h" if rest else f"{days}d"
-    return f"{days}d"
+    if days < 2 * 365:
+        return f"{days}d"
+    years, rest = divmod(days, 365)
+    return f"{years}y{rest}d" if rest and years < 8 else f"{years}y"
 
 
 def now() -> datetime:
@@ -161,9 +164,22 @@ def event_row(event: Event, at: datetime, *, namespace: bool = False) -> tuple[s
     return (about.namespace or event.metadata.namespace, *row) if namespace else row
 
 
+def visible(text: str) -> str:
+    """``text`` with what a terminal would obey, and line ends, written as escapes.
+
+    Containers write the messages of their ends themselves.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
 def columns(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
     """Plain columns under their headings, three spaces apart, as kubectl prints them."""
-    table = [tuple(headings), *(tuple(line) for line in lines)]
+    table = [tuple(headings), *(tuple(map(visible, line)) for line in lines)]
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     return [
         "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from podwire.cli import output
 from podwire.cli.errors import CommandError
 from podwire.kernel import links, netns
 from podwire.kernel.host import Kernel
@@ -17,13 +18,17 @@ _ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
 
 
 def remove_bridge(kernel: Kernel, name: str) -> str:
-    """Remove the pods' bridge; with a port left on it that is not ours to cut off, say so and keep it."""
+    """Remove the pods' bridge; with a port left on it that is not ours to cut off, say so and keep it.
+
+    A link that only has the bridge's name is none of ours: it is noted, and nothing is left to be done.
+    """
     with_ports = links.list_links(kernel.route())
     bridge = next((link for link in with_ports if link.name == name), None)
     if bridge is None:
         return ""
     if bridge.kind != "bridge" or (bridge.alias and not bridge_device.is_ours(bridge)):
-        return f"link {name} stays: it is not the bridge that this node made"
+        output.note(f"link {name} stays: it is not the bridge that this node made")
+        return ""
     ports = sorted(link.name for link in with_ports if link.master == bridge.index)
     if ports:
         return f"bridge {name} stays: still attached to it: {', '.join(ports)}"
@@ -44,8 +49,11 @@ def mounts_below(directory: Path) -> list[Path]:
     return sorted(found, key=lambda path: len(path.parts), reverse=True)
 
 
-def remove_tree(directory: Path) -> None:
-    """Remove a directory of ours with all in it. What is mounted there is let go of first, never emptied."""
+def remove_tree(directory: Path, keep: Path | None = None) -> None:
+    """Remove a directory of ours with all in it, but for the file ``keep`` directly in it.
+
+    What is mounted there is let go of first, never emptied.
+    """
     for point in mounts_below(directory):
         netns.remove(str(point))
     left = mounts_below(directory)
@@ -53,7 +61,13 @@ def remove_tree(directory: Path) -> None:
         raise CommandError(
             f"{left[0]} is still mounted", hint=f"Unmount it (umount {left[0]}) and run podwire down again."
         )
-    if directory.is_dir():
+    if keep is not None and keep.exists():
+        for entry in directory.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            elif entry != keep:
+                entry.unlink()
+    elif directory.is_dir():
         shutil.rmtree(directory)
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from podwire.cli import checks, detach, lock, output
+from podwire.cli import checks, detach, lock, nodelog, output
 from podwire.cli.errors import CommandError, usage
 from podwire.cli.locations import Locations
 from podwire.cli.report import words
@@ -159,7 +158,7 @@ def _be_node(plan: Plan) -> int:
 
     with _own_places(plan):
         if plan.waiter is not None:
-            _log_to(plan.places.log)
+            nodelog.write_to(plan.places.log)
         logging.basicConfig(
             level=logging.DEBUG if plan.verbose else logging.WARNING,
             format="%(asctime)s %(levelname)s %(name)s: %(message)s",
@@ -190,13 +189,3 @@ def _own_places(plan: Plan) -> Iterator[None]:
             yield
     except lock.NodeRunning as running:
         raise _already(places, running.pid) from running
-
-
-def _log_to(path: Path) -> None:
-    """Standard output and error go to ``path`` from here on."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    os.dup2(fd, 1)
-    os.dup2(fd, 2)
-    os.close(fd)

@@ -19,7 +19,7 @@ _TICK = 0.5
 def run(command: Sequence[str], deadline: float, cancel: threading.Event | None = None) -> str:
     """Run a program and return its stdout; CNIError (100) tells its stderr.
 
-    At ``deadline`` (`time.monotonic`), or when ``cancel`` is set, it is killed with its children: TryLater (11).
+    It and its children are killed at ``deadline`` (`time.monotonic`) or when ``cancel`` is set: TryLater.
     """
     shown = " ".join(command)
     try:

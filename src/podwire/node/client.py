@@ -138,9 +138,11 @@ class NodeClient:
         container: str = "",
         stdin: bool = False,
         tty: bool = False,
+        size: tuple[int, int] | None = None,
     ) -> ExecStream:
         """Run a program in a container; the result is a :class:`podwire.runtime.api.ExecSession`."""
-        query = [*_query(container=container, stdin=stdin, tty=tty).items()]
+        columns, rows = size or (None, None)
+        query = [*_query(container=container, stdin=stdin, tty=tty, columns=columns, rows=rows).items()]
         query += [("command", word) for word in command]
         path = _path(namespace, "pods", name, "exec")
         session = self._open_session()

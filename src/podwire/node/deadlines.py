@@ -120,11 +120,17 @@ class Deadlines:
             return await self._inner.exec_sync(container_id, command, timeout)
 
     async def exec(
-        self, container_id: str, command: tuple[str, ...], *, stdin: bool = False, tty: bool = False
+        self,
+        container_id: str,
+        command: tuple[str, ...],
+        *,
+        stdin: bool = False,
+        tty: bool = False,
+        size: tuple[int, int] | None = None,
     ) -> ExecSession:
         """See RuntimeService; the deadline is for the start alone."""
         async with _within(self._answer, f"exec in container {container_id}"):
-            return await self._inner.exec(container_id, command, stdin=stdin, tty=tty)
+            return await self._inner.exec(container_id, command, stdin=stdin, tty=tty, size=size)
 
     def events(self) -> AsyncIterator[ContainerEvent]:
         """See RuntimeService; no deadline."""

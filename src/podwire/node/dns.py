@@ -60,13 +60,15 @@ def resolve(pod: Pod, resolver: Resolver) -> Resolution:
     if policy == "ClusterFirst" and spec.host_network:
         policy = "Default"
     if policy in ("ClusterFirst", "ClusterFirstWithHostNet") and not resolver.cluster_servers:
-        notes.append(
-            (
-                "MissingClusterDNS",
-                f"no cluster DNS is configured on this node: dnsPolicy {policy} falls back to Default, "
-                "the host's resolv.conf",
+        # ClusterFirst is what a pod gets that asks for nothing: nobody would read a note on every pod.
+        if policy != "ClusterFirst":
+            notes.append(
+                (
+                    "MissingClusterDNS",
+                    f"no cluster DNS is configured on this node: dnsPolicy {policy} falls back to Default, "
+                    "the host's resolv.conf",
+                )
             )
-        )
         policy = "Default"
     if policy == "Default" and spec.dns_config is None:
         return Resolution(None, tuple(notes))

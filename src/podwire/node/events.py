@@ -99,11 +99,14 @@ class Events:
             self.listener("ADDED" if known is None else "MODIFIED", event)
 
     def list(self, namespace: str = "", name: str = "", uid: str = "") -> list[Event]:
-        """The events, the one that happened last at the end; of one namespace, name or UID if given."""
+        """The events, the one that happened last at the end; of one namespace, name or UID if given.
+
+        Events of objects without a namespace, as the node, are in ``default``, as in Kubernetes.
+        """
         return [
             event
             for event in self._events.values()
-            if namespace in ("", event.involved_object.namespace)
+            if namespace in ("", event.metadata.namespace)
             and name in ("", event.involved_object.name)
             and uid in ("", event.involved_object.uid)
         ]

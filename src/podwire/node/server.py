@@ -3,7 +3,7 @@
 GET /api/v1/pods, /api/v1/namespaces/{ns}/pods: list; with ``watch=true`` JSON lines
 GET /api/v1/namespaces/{ns}/pods/{name}
 GET .../pods/{name}/log: ``container follow previous tailLines sinceSeconds timestamps``
-GET .../pods/{name}/exec: ``command`` (each word) ``container stdin tty``; WebSocket
+GET .../pods/{name}/exec: ``command`` (each word) ``container stdin tty columns rows``; WebSocket
 GET /api/v1/events, /api/v1/namespaces/{ns}/events: list; with ``watch=true`` JSON lines
 GET /api/v1/nodes, /api/v1/nodes/{name}
 GET /podwire/v1/info, /podwire/v1/problems, /healthz

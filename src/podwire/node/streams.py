@@ -21,6 +21,7 @@ from podwire.runtime.api import ContainerState, ContainerStatus, ExecSession
 from podwire.runtime.errors import RuntimeFault
 
 ENDED_CHECK = 0.25
+_LARGEST = 0xFFFF
 """Seconds after which a followed log is looked at even if the file system said nothing."""
 
 
@@ -92,11 +93,12 @@ async def serve_exec(node: Node, pod: Pod, request: web.Request) -> web.StreamRe
     if status is None or status.state != ContainerState.RUNNING:
         raise ApiFailure(400, f'container "{name}" in pod "{pod.metadata.name}" does not run')
     stdin, tty = flag(request, "stdin"), flag(request, "tty")
+    size = _size(request) if tty else None
     web_socket = web.WebSocketResponse(protocols=(EXEC_PROTOCOL,), max_msg_size=1 << 20)
     if not web_socket.can_prepare(request):
         raise ApiFailure(400, f"exec needs a WebSocket with the subprotocol {EXEC_PROTOCOL}")
     # The program is started before the answer, so that what is wrong with it is an ordinary error.
-    session = await node.runtime.exec(status.id, command, stdin=stdin, tty=tty)
+    session = await node.runtime.exec(status.id, command, stdin=stdin, tty=tty, size=size)
     try:
         await web_socket.prepare(request)
         await _attend(web_socket, session)
@@ -104,6 +106,16 @@ async def serve_exec(node: Node, pod: Pod, request: web.Request) -> web.StreamRe
         await session.close()
     await web_socket.close()
     return web_socket
+
+
+def _size(request: web.Request) -> tuple[int, int] | None:
+    """The terminal's size at the start; a program may look at it before any message can tell."""
+    columns, rows = number(request, "columns"), number(request, "rows")
+    if columns is None or rows is None:
+        return None
+    if max(columns, rows) > _LARGEST:
+        raise ApiFailure(400, f"columns, rows: {columns} x {rows} is no size of a terminal")
+    return columns, rows
 
 
 async def _attend(web_socket: web.WebSocketResponse, session: ExecSession) -> None:

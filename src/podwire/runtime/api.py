@@ -307,9 +307,15 @@ class RuntimeService(Protocol):
         """Run a program inside and collect its output; DEADLINE_EXCEEDED after ``timeout`` seconds."""
 
     async def exec(
-        self, container_id: str, command: tuple[str, ...], *, stdin: bool = False, tty: bool = False
+        self,
+        container_id: str,
+        command: tuple[str, ...],
+        *,
+        stdin: bool = False,
+        tty: bool = False,
+        size: tuple[int, int] | None = None,
     ) -> ExecSession:
-        """Run a program inside with open streams."""
+        """Run a program inside with open streams; ``size`` is its terminal's at the start: columns, rows."""
 
     def events(self) -> AsyncIterator[ContainerEvent]:
         """GetContainerEvents: what happens from the call on, until the iterator is closed."""

@@ -408,12 +408,26 @@ class EmbeddedRuntime:
         return ExecResult(bytes(kept[1]), bytes(kept[2]), code)
 
     async def exec(
-        self, container_id: str, command: tuple[str, ...], *, stdin: bool = False, tty: bool = False
+        self,
+        container_id: str,
+        command: tuple[str, ...],
+        *,
+        stdin: bool = False,
+        tty: bool = False,
+        size: tuple[int, int] | None = None,
     ) -> Session:
         """See RuntimeService."""
-        return await self._exec(container_id, command, stdin=stdin, tty=tty)
+        return await self._exec(container_id, command, stdin=stdin, tty=tty, size=size)
 
-    async def _exec(self, container_id: str, command: tuple[str, ...], *, stdin: bool, tty: bool) -> Session:
+    async def _exec(
+        self,
+        container_id: str,
+        command: tuple[str, ...],
+        *,
+        stdin: bool,
+        tty: bool,
+        size: tuple[int, int] | None = None,
+    ) -> Session:
         await self.open()
         sandbox, container = self._container(container_id)
         subject = _subject(container.record.config)
@@ -424,7 +438,8 @@ class EmbeddedRuntime:
         sandbox.shim()
         session = Session(subject)
         try:
-            await session.start(self._places.run(sandbox.record.id), container_id, command, stdin, tty)
+            run = self._places.run(sandbox.record.id)
+            await session.start(run, container_id, command, stdin, tty, size=size)
         except OSError as error:
             raise RuntimeFault(Code.UNAVAILABLE, subject, f"exec: {error}") from error
         return session

@@ -330,12 +330,20 @@ class FakeRuntime:
         return self.on_exec(name, command)
 
     async def exec(
-        self, container_id: str, command: tuple[str, ...], *, stdin: bool = False, tty: bool = False
+        self,
+        container_id: str,
+        command: tuple[str, ...],
+        *,
+        stdin: bool = False,
+        tty: bool = False,
+        size: tuple[int, int] | None = None,
     ) -> ExecSession:
         """See the interface; :attr:`on_exec` says what is printed first and the exit code."""
         name = self._container(container_id).metadata.name
         await self._enter("exec", f"{name} {' '.join(command)}")
         session = FakeExec(self.on_exec(name, command), stdin)
+        if size is not None:
+            await session.resize(*size)
         self.sessions.append(session)
         return session
 

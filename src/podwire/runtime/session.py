@@ -33,7 +33,14 @@ class Session:
         self._blocked: asyncio.Future[None] | None = None
 
     async def start(
-        self, directory: Path, container_id: str, command: tuple[str, ...], stdin: bool, tty: bool
+        self,
+        directory: Path,
+        container_id: str,
+        command: tuple[str, ...],
+        stdin: bool,
+        tty: bool,
+        *,
+        size: tuple[int, int] | None = None,
     ) -> None:
         """Run ``command``; ``directory`` has the supervisor's socket. Raises RuntimeFault or OSError."""
         sock = shim.connect(directory)
@@ -45,6 +52,8 @@ class Session:
                 theirs = [slave]
                 self._outputs = {1: master}
                 self._stdin = os.dup(master)
+                if size is not None:
+                    await self.resize(*size)
             else:
                 if stdin:
                     read, self._stdin = os.pipe2(os.O_CLOEXEC)
