@@ -7,16 +7,22 @@ Threads and programs that the test starts inherit both. Nothing of the machine i
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWNET = 0x40000000
 ROOT = os.geteuid() == 0
+LEAVE_SECONDS = 3.0
+"""How long what a test has ended may take to be gone."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _counts = {"ran": 0, "skipped": 0}
@@ -78,6 +84,46 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     who = "root" if ROOT else "not root"
     terminalreporter.write_line(f"kernel tests: {_counts['ran']} run, {_counts['skipped']} skipped ({who})")
+
+
+def _started_here() -> dict[int, str]:
+    """Processes that this worker's tests started and that still run: PID and what is known of each.
+
+    Only they see its ``/run``: whatever starts them, and however they cut themselves off, they inherit its
+    mounts.
+    """
+    own = os.stat("/run").st_dev  # noqa: PTH116
+    found = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            if os.stat(f"/proc/{name}/root/run").st_dev != own:  # noqa: PTH116
+                continue
+            words = Path("/proc", name, "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            mounts = Path("/proc", name, "mountinfo").read_text().splitlines()
+        except OSError:  # it has ended
+            continue
+        places = [line.split(" ")[3] for line in mounts if "/sandboxes/" in line]
+        found[int(name)] = f"{words[:200]!r} {' '.join(places)}"
+    return found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_is_left_running() -> Iterator[None]:
+    """At the end of a worker, no program runs on that its tests started."""
+    yield
+    if not ROOT:
+        return
+    until = time.monotonic() + LEAVE_SECONDS
+    while (left := _started_here()) and time.monotonic() < until:
+        time.sleep(0.05)
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    if left:
+        told = "\n".join(f"{pid}: {words}" for pid, words in left.items())
+        pytest.fail(f"tests left these processes running (they are killed now):\n{told}")
 
 
 @pytest.fixture(autouse=True)

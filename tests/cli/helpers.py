@@ -10,7 +10,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -79,11 +79,11 @@ class Machine:
         }
 
     def podwire(
-        self, *arguments: str, stdin: str = "", status: int | None = 0
+        self, *arguments: str, stdin: str = "", status: int | None = 0, prefix: Sequence[str] = ()
     ) -> subprocess.CompletedProcess[str]:
-        """Run the command; ``status`` is the exit status that is expected, None for any."""
+        """Run the command, by ``prefix``; ``status`` is the exit status expected, None for any."""
         done = subprocess.run(
-            [sys.executable, "-m", "podwire", *arguments],
+            [*prefix, sys.executable, "-m", "podwire", *arguments],
             capture_output=True,
             text=True,
             input=stdin,

@@ -55,6 +55,9 @@ def test_watches_tell_what_comes_changes_and_goes(machine: Machine) -> None:
         asking(machine, "get", "nodes", "-w") as nodes,
     ):
         until(nodes, "n1", "Ready")
+        machine.write("first.yaml", SLEEPER.format(name="first"))
+        until(pods, "first-n1")
+        until(names, "first-n1")
         machine.write("a.yaml", SLEEPER.format(name="a"))
         assert until(pods, "a-n1").startswith("ADDED ")
         assert until(pods, "a-n1", "Running").startswith("MODIFIED ")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -131,6 +133,52 @@ def test_trace_shows_each_turn_and_leaves_stdout_alone(
     assert step["output"]["code"] == 11
     monkeypatch.delenv("CNI_PATH")
     assert cni("del", "net", NETNS)[0] == 0
+
+
+@pytest.mark.kernel
+@pytest.mark.usefixtures("_netns", "cni")
+def test_two_at_once_attach_once_and_whoever_comes_second_says_so() -> None:
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "podwire.cli", "cni", "add", "net", NETNS]
+    both = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
+        for _ in range(2)
+    ]
+    answers = [(process.communicate(timeout=60), process.returncode) for process in both]
+    assert sorted(status for _, status in answers) == [0, 1]
+    told = next(err for (_, err), status in answers if status == 1)
+    assert 'already attached to network "net" as eth0' in told
+    seen = json.loads(output("ip", "-n", "cni-test", "-j", "address", "show", "eth0"))
+    assert [entry["local"] for entry in seen[0]["addr_info"] if entry["family"] == "inet"] == ["10.5.0.2"]
+    assert output("ip", "-j", "link", "show", "type", "veth").count("ifname") == 1
+    command[4] = "del"
+    assert [subprocess.run(command, env=environ, check=False).returncode for _ in range(2)] == [0, 0]
+
+
+@pytest.mark.kernel
+@pytest.mark.usefixtures("_netns", "cni")
+def test_an_interrupted_add_is_undone(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    slow = tmp_path / "bin" / "host-local"
+    log, up = tmp_path / "log", tmp_path / "up"
+    body = f"echo $CNI_COMMAND >> {log}\n[ $CNI_COMMAND = DEL ] && exit\necho up > {up}\nexec sleep 600\n"
+    slow.write_text(f"#!/bin/sh\n{body}")
+    slow.chmod(0o755)
+    os.mkfifo(up)
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CNI_PATH": str(slow.parent)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "podwire.cli", "cni", "add", "net", NETNS],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environ,
+    )
+    assert up.read_text() == "up\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, b"Traceback" in err) == (130, b"", False)
+    assert log.read_text().split()[:2] == ["ADD", "DEL"]
+    assert "eth0" not in output("ip", "-n", "cni-test", "link")
+    assert output("ip", "-j", "link", "show", "type", "veth").count("ifname") == 0
 
 
 @pytest.mark.kernel

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from podwire.cni import args, errors, versions
 from podwire.cni.errors import CNIError, InvalidConfig, InvalidEnvironment, UnknownContainer
+from podwire.cni.types import Interface, IPConfig, Result
 
 
 def test_an_error_prints_as_the_protocol_tells_it() -> None:
@@ -145,6 +148,7 @@ def test_the_package_offers_its_names_lazily() -> None:
 
     for name in package.__all__:
         assert getattr(package, name).__name__ == name
+    assert sorted(package.__all__) == sorted(package._NAMES)
     with pytest.raises(AttributeError):
         _ = package.nothing
 
@@ -162,3 +166,48 @@ def test_the_runtime_loads_neither_asyncio_nor_subprocess_before_it_is_used() ->
         env={"PYTHONPATH": ":".join(sys.path)},
     )
     assert printed.stdout == "[]\n"
+
+
+MISTAKES = """
+from podwire.cni import Attachment, Interface, IPConfig, Plugin, Request, Result, Runtime, parse_list
+import msgspec
+
+class Config(msgspec.Struct):
+    mtu: int = 0
+
+def add(request: Request[Config], kernel: None) -> Result:
+    request.config.mut
+    return Result((IPConfig("10.0.0.1/8"),))
+
+plugin = Plugin("p", "p", Config, add)
+
+async def use(runtime: Runtime) -> str:
+    result = await runtime.add(parse_list("{}"), Attachment(5))
+    return result.ips[0].family
+"""
+
+
+def test_types_reach_a_type_checker_through_the_package(tmp_path: Path) -> None:
+    (tmp_path / "mistakes.py").write_text(MISTAKES)
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir=/dev/null", "mistakes.py"]
+    source = Path(__file__).parents[2] / "src"
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "MYPYPATH": str(source)}
+    )
+    found = [line.partition("error: ")[2] for line in done.stdout.splitlines() if "error: " in line]
+    assert [line.rpartition("[")[2] for line in found] == [
+        "attr-defined]",
+        "arg-type]",
+        "arg-type]",
+        "return-value]",
+    ], done.stdout
+
+
+def test_results_and_errors_print_compare_and_can_be_keys() -> None:
+    result = Result((Interface("eth0"),), (IPConfig("10.1.0.5/16", interface=0),))
+    assert repr(result).startswith("Result(interfaces=(Interface(name='eth0'")
+    assert result == Result((Interface("eth0"),), (IPConfig("10.1.0.5/16", interface=0),))
+    assert {result: 1}[pickle.loads(pickle.dumps(result))] == 1
+    error = InvalidConfig("no", "see 7")
+    assert repr(error) == "InvalidConfig(7, 'no', 'see 7')"
+    assert {error: 1}[pickle.loads(pickle.dumps(error))] == 1

@@ -77,6 +77,17 @@ def test_a_record_that_containerd_wrote_is_read_and_can_be_deleted_from(tmp_path
     assert list((tmp_path / "results").iterdir()) == []
 
 
+def test_arguments_that_libcni_recorded_are_read(tmp_path: Path) -> None:
+    """The file as libcni 1.1.2 left it for an ADD with CNI_ARGS and capability arguments."""
+    (tmp_path / "results").mkdir()
+    shutil.copy(Path(__file__).parent / "data" / "net-c1-eth0", tmp_path / "results")
+    found = Cache(tmp_path).read("net", "c1", "eth0")
+    assert found is not None
+    assert found.args == {"IgnoreUnknown": "1", "K8S_POD_NAME": "x"}
+    assert found.capability_args == {"mac": "02:00:00:00:00:09", "other": [1]}
+    assert parse_list(found.config).capabilities == ("ips", "mac")
+
+
 def test_e09_a_record_without_result_is_an_add_that_began(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     cache.begin(record())

@@ -43,10 +43,11 @@ def test_a_whole_plugin_is_short(name: str, most: int) -> None:
     assert len([line for line in lines if line.strip()]) <= most
 
 
-@pytest.mark.parametrize("name", ["p2p.py", "resolver.py"])
-def test_the_examples_are_typed(name: str) -> None:
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir=/dev/null", str(EXAMPLES / name)]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "MYPYPATH": "src"})
+def test_the_examples_are_typed() -> None:
+    files = sorted(str(each) for each in EXAMPLES.glob("*.py"))
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir=/dev/null", *files]
+    source = str(EXAMPLES.parents[1] / "src")
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "MYPYPATH": source})
     assert done.returncode == 0, done.stdout
 
 
@@ -79,6 +80,7 @@ def ipam(directory: Path) -> dict[str, Any]:
         "type": "host-local",
         "dataDir": str(directory / "data"),
         "ranges": [[{"subnet": "10.77.0.0/24"}], [{"subnet": "fd77::/64"}]],
+        "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
     }
 
 
@@ -109,10 +111,52 @@ async def test_p2p_and_resolver_do_as_they_say(tmp_path: Path) -> None:
         inside("address", "delete", "10.77.0.2/24", "dev", "eth0")
         with pytest.raises(PluginFailure, match=r"eth0 has lost the address 10\.77\.0\.2/24"):
             await runtime.check(net, attachment)
+        inside("address", "add", "10.77.0.2/24", "dev", "eth0")
+        inside("route", "add", "default", "via", "10.77.0.1")
+        await runtime.check(net, attachment)
+        inside("-6", "route", "delete", "default")
+        with pytest.raises(PluginFailure, match="route to ::/0 via fd77::1 is gone"):
+            await runtime.check(net, attachment)
         await runtime.delete(net, attachment)
         await runtime.delete(net, attachment)
         assert held(tmp_path) == []
         assert "eth0" not in inside("link")
+
+
+@pytest.mark.kernel
+@pytest.mark.usefixtures("_pod")
+async def test_a_second_add_leaves_the_first_as_it_was(tmp_path: Path) -> None:
+    net = network({"type": "p2p.py", "ipam": ipam(tmp_path)}, version="1.0.0")
+    attachment = Attachment("c1", NETNS)
+    path = (str(EXAMPLES), GO)
+    async with (
+        Runtime(path=path, cache_dir=tmp_path / "cache") as one,
+        Runtime(path=path, cache_dir=tmp_path / "other") as forgetful,
+    ):
+        await one.add(net, attachment)
+        before = held(tmp_path)
+        outcome = said_by_p2p(net.plugins[0].execution("net", "1.0.0"))
+        assert "eth0 is there already" in outcome["msg"]
+        assert held(tmp_path) == before
+        await one.check(net, attachment)
+        await forgetful.delete(net, attachment)
+        assert held(tmp_path) == []
+
+
+def said_by_p2p(conf: dict[str, Any]) -> dict[str, Any]:
+    env = {
+        **os.environ,
+        "CNI_COMMAND": "ADD",
+        "CNI_CONTAINERID": "c1",
+        "CNI_NETNS": NETNS,
+        "CNI_IFNAME": "eth0",
+        "CNI_PATH": GO,
+    }
+    done = subprocess.run(
+        [EXAMPLES / "p2p.py"], input=json.dumps(conf).encode(), env=env, capture_output=True
+    )
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 @pytest.mark.kernel
@@ -152,5 +196,7 @@ def test_b16_verify_names_what_is_missing_or_wrong() -> None:
         verify.has_routes(request(RESULT), [("0.0.0.0/0", "10.1.0.1"), ("::/0", "fd00::9")])
     plain = Result((), (IPConfig("10.1.0.5/16"),), (Route("10.9.0.0/16"),))
     verify.has_routes(request(plain), [("10.9.0.0/16", "")])
+    # As `ip route` writes them.
+    verify.has_routes(request(RESULT), [("default", "10.1.0.1"), ("default", "fd00::1"), ("10.1.0.9", "")])
     with pytest.raises(CNIError, match=r"route to 10\.9\.0\.0/16 is gone"):
         verify.has_routes(request(plain), [])

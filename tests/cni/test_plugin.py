@@ -502,3 +502,71 @@ def test_gc_and_status_are_delegated(command: str) -> None:
 def test_a_plugin_without_delete_has_nothing_to_undo() -> None:
     plugin: Plugin[Options, None] = Plugin("p", "p", Options, lambda _request, _kernel: RESULT)
     assert respond(plugin, {**ENV, "CNI_COMMAND": "DEL"}, conf()) == Reply(0)
+
+
+def undoing(*, add: Exception, delete: Exception | None = None) -> tuple[Recorder, Plugin[Options, None]]:
+    recorder = Recorder(acts={"ADD": failing(add)})
+    if delete is not None:
+        recorder.acts["DEL"] = failing(delete)
+    return recorder, msgspec.structs.replace(recorder.plugin, undo=True)
+
+
+@pytest.mark.parametrize("error", [CNIError("no link", code=100), ValueError("no link")])
+def test_e23_a_plugin_that_undoes_gets_its_del_at_once(error: Exception) -> None:
+    recorder, plugin = undoing(add=error)
+    env = {**ENV, "CNI_COMMAND": "ADD", "CNI_ARGS": "A=1"}
+    said = json.loads(respond(plugin, env, conf()).stdout)
+    assert said["msg"] == "no link"
+    assert recorder.commands == ["ADD", "DEL"]
+    added, deleted = recorder.requests
+    assert (deleted.container_id, deleted.args) == (added.container_id, {"A": "1"})
+    assert deleted.deadline != added.deadline
+
+
+def test_what_undoing_meets_is_told_and_what_was_there_is_not_undone() -> None:
+    recorder, plugin = undoing(add=CNIError("no link"), delete=TryLater("stuck"))
+    said = json.loads(respond(plugin, {**ENV, "CNI_COMMAND": "ADD"}, conf()).stdout)
+    assert said["msg"] == "no link; stuck"
+    recorder, plugin = undoing(add=AlreadyAttached("here"))
+    assert json.loads(respond(plugin, {**ENV, "CNI_COMMAND": "ADD"}, conf()).stdout)["msg"] == "here"
+    assert recorder.commands == ["ADD"]
+
+
+def test_a_program_is_run_to_the_requests_deadline() -> None:
+    request = make_request(
+        Recorder().plugin,
+        "ADD",
+        CONF,
+        container_id="c1",
+        netns="/n",
+        ifname="eth0",
+        deadline=time.monotonic() + 20,
+    )
+    assert request.run("echo", "a b") == "a b\n"
+    with pytest.raises(CNIError, match=r"^sh -c echo no >&2; exit 3: no$") as caught:
+        request.run("sh", "-c", "echo no >&2; exit 3")
+    assert caught.value.code == 100
+    with pytest.raises(CNIError, match="false: exit status 1"):
+        request.run("false")
+    with pytest.raises(CNIError, match="no-such-program"):
+        request.run("no-such-program")
+    late = msgspec.structs.replace(request, deadline=time.monotonic() + 0.05)
+    with pytest.raises(TryLater, match="sleep 600: not done at the deadline"):
+        late.run("sleep", "600")
+    late = msgspec.structs.replace(request, deadline=time.monotonic() + 0.05)
+    began = time.monotonic()
+    with pytest.raises(TryLater):
+        late.run("sh", "-c", "sleep 600; true")
+    assert time.monotonic() - began < 10
+
+
+def test_a_name_on_the_host_is_of_the_attachment() -> None:
+    def name(network: str = "net", container: str = "c1", ifname: str = "eth0") -> str:
+        said = {**CONF, "name": network}
+        return make_request(
+            Recorder().plugin, "ADD", said, container_id=container, netns="/n", ifname=ifname
+        ).link_name("p2p")
+
+    names = {name(), name(network="other"), name(container="c2"), name(ifname="net1")}
+    assert name() in names and len(names) == 4
+    assert all(each.startswith("p2p") and len(each) == 15 for each in names)

@@ -608,3 +608,32 @@ async def test_what_a_foreign_delegate_says_on_stderr_is_the_steps(world: World)
     await world.runtime.add(network("a"), C1)
     await world.runtime.delete("net", C1)
     assert [step.stderr for step in world.steps] == ["pool is low"] * 2
+
+
+async def test_a_delegates_process_gets_the_trace_context_too(world: World) -> None:
+    script(world.bin, "ipam", 'echo "$TRACEPARENT" >> $0.log; [ $CNI_COMMAND = ADD ] && echo "{}"; exit 0')
+    world.a.acts["ADD"] = lambda request: request.delegate("ipam")
+    await world.runtime.add(network("a"), C1, trace=TraceContext("00-1-2-01"))
+    assert (world.bin / "ipam.log").read_text() == "00-1-2-01\n"
+
+
+@pytest.mark.parametrize("how", ["delegate", "run"])
+async def test_e05_what_a_plugin_of_ours_waits_for_is_cancelled_too(world: World, how: str) -> None:
+    path = script(world.bin, "slow", '[ "$CNI_COMMAND" = DEL ] && exit; echo up > $0.up; exec sleep 600')
+    os.mkfifo(world.bin / "slow.up")
+
+    def add(request: Request[Options]) -> Result | None:
+        if how == "run":
+            request.run(str(path))
+        return request.delegate("slow")
+
+    world.a.acts["ADD"] = add
+    task = asyncio.create_task(world.runtime.add(network("a"), C1))
+    assert await asyncio.to_thread((world.bin / "slow.up").read_text) == "up\n"
+    task.cancel()
+    began = time.monotonic()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert time.monotonic() - began < 10
+    assert world.log == ["ADD a c1", "DEL a c1"]
+    assert world.leftovers() == []

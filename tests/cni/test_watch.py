@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from podwire.cni import watch
-from podwire.cni.config import Directory
+from podwire.cni.config import Directory, load_directory
 
 
 def write(path: Path, name: str) -> None:
@@ -130,3 +130,30 @@ async def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
             write(tmp_path / "10-a.conflist", f"a{number}")
             await coming_next()
     assert sorted(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+async def test_a13_a_file_half_written_is_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its writer truncates it and is slow; it is read at that very moment."""
+    write(tmp_path / "10-a.conflist", "a")
+    whole = (tmp_path / "10-a.conflist").read_text()
+    reads: list[Directory] = []
+    torn = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def load(path: Path) -> Directory:
+        found = load_directory(path)
+        reads.append(found)
+        if found.problems:
+            loop.call_soon_threadsafe(torn.set)
+        return found
+
+    monkeypatch.setattr(watch, "load_directory", load)
+    monkeypatch.setattr(watch, "_SETTLE_SECONDS", 0.2)
+    async with following(tmp_path, poll=0.02) as coming_next:
+        await coming_next()
+        coming = coming_next()
+        (tmp_path / "10-a.conflist").write_text("")
+        await torn.wait()
+        (tmp_path / "10-a.conflist").write_text(whole.replace('"a"', '"b"', 1))
+        assert names(await coming) == ["b"]
+    assert any(each.problems for each in reads)

@@ -157,8 +157,13 @@ def test_a_route_that_exists_is_refused_unless_replaced(sock: RouteSocket, index
             sock.send(routes.add(network, gateway=ip_address(second)))
         assert caught.value.errno == errno.EEXIST
         assert text in caught.value.subject
-        sock.send(routes.add(network, gateway=ip_address(second), replace=True))
+        sock.send(routes.add(network, gateway=ip_address(second), append=True))
+        hops = [hop for route in shown(text) for hop in route.get("nexthops", [route])]
+        assert [hop["gateway"] for hop in hops] == [first, second]
+        sock.send(routes.delete(network, gateway=ip_address(first)))
         assert [route["gateway"] for route in shown(text)] == [second]
+        sock.send(routes.add(network, gateway=ip_address(first), replace=True))
+        assert [route["gateway"] for route in shown(text)] == [first]
 
 
 @kernel

@@ -201,6 +201,22 @@ def test_two_interfaces_of_one_pod(host: Host) -> None:
     host.check(config, "one", result, ifname="net1")
 
 
+def test_two_interfaces_of_one_pod_each_with_a_default_route(host: Host) -> None:
+    config = host.config("10.1.0.0/24", "fd00:1::/64", isDefaultGateway=True)
+    first = host.add(config, host.pod("one"))
+    second = host.add(config, "one", ifname="net1")
+    for family in ("-4", "-6"):
+        defaults = [route for route in routes("one", family) if route["dst"] == "default"]
+        hops = [hop for route in defaults for hop in route.get("nexthops", [route])]
+        assert [hop["dev"] for hop in hops] == ["eth0", "net1"]
+    host.check(config, "one", first)
+    host.check(config, "one", second, ifname="net1")
+    assert reaches("one", "10.1.0.1")
+    host.delete(config, "one")
+    assert [route["dev"] for route in routes("one") if route["dst"] == "default"] == ["net1"]
+    assert reaches("one", "10.1.0.1")
+
+
 @pytest.mark.parametrize("path", ["/run/netns/none", "/etc/hostname", "/run", ""])
 def test_an_add_into_no_namespace_names_the_path(host: Host, path: str) -> None:
     with pytest.raises(InvalidNetns, match=path or "CNI_NETNS.*no path"):

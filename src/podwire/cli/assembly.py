@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -63,6 +64,9 @@ async def runtime(
         # Who only takes pods down mends nothing.
         repairer = Repairer(kernel) if pods_network is not None else None
         embedded = EmbeddedRuntime(places.state, places.run, cni, pods_network, repairer=repairer)
+        # Each sandbox takes two descriptors; programs keep the limit that this process was started with.
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         try:
             yield embedded
         finally:

@@ -57,9 +57,19 @@ def start(arguments: Sequence[str], first_words: IO[bytes]) -> int:
     return process.pid
 
 
-def tell(ready_fd: int, word: Started) -> None:
-    """Say how the start went, once, to the process that waits for it."""
-    data = msgspec.json.encode(word)
-    while data:
-        data = data[os.write(ready_fd, data) :]
-    os.close(ready_fd)
+class Waiter:
+    """The process that waits for a word whether the node has started. It hears one, and then is gone."""
+
+    def __init__(self, ready_fd: int) -> None:
+        self._fd = ready_fd
+        os.set_inheritable(ready_fd, False)
+
+    def tell(self, word: Started) -> None:
+        """Say how the start went, unless that has been said."""
+        if self._fd < 0:
+            return
+        data = msgspec.json.encode(word)
+        while data:
+            data = data[os.write(self._fd, data) :]
+        os.close(self._fd)
+        self._fd = -1

@@ -82,7 +82,7 @@ class LineView:
         at = rows.now()
         present = {pod.metadata.uid for pod in picture.pods}
         for uid in self._pods.keys() - present:
-            print(f"{self._pods.pop(uid)[0]} removed", flush=True)
+            output.say(f"{self._pods.pop(uid)[0]} removed")
         for pod in ordered(picture.pods):
             name, ready, status, restarts, addresses, _, reason = cells = pod_line(pod, at)
             known = cells[:5] + cells[6:]
@@ -90,16 +90,16 @@ class LineView:
                 self._pods[pod.metadata.uid] = known
                 times = f" restarts={restarts}" if restarts != "0" else ""
                 words = (name, ready, status, addresses.strip("-"), reason)
-                print(rows.visible(" ".join(filter(None, words))) + times, flush=True)
+                output.say(rows.visible(" ".join(filter(None, words))) + times)
         for event in picture.events:
             if event.type == "Normal" or self._warnings.get(event.metadata.name) == event.count:
                 continue
             self._warnings[event.metadata.name] = event.count
             if event.message not in picture.problems:
-                print(rows.visible(event_line(event)), flush=True)
+                output.say(rows.visible(event_line(event)))
         for problem in picture.problems:
             if problem not in self._problems:
-                print(f"problem: {problem}", flush=True)
+                output.say(f"problem: {problem}")
         self._problems = frozenset(picture.problems)
 
     def close(self) -> None:

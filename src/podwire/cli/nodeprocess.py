@@ -71,9 +71,9 @@ class _Process:
                     asyncio.create_task(self._show(), name="view"),
                     asyncio.create_task(_when(ending), name="signal"),
                 }
-                if self._plan.ready_fd >= 0:
+                if self._plan.waiter is not None:
                     others.add(asyncio.create_task(self._log(), name="log"))
-                    detach.tell(self._plan.ready_fd, detach.Started())
+                    self._plan.waiter.tell(detach.Started())
                 done, _ = await asyncio.wait({node, *others}, return_when=asyncio.FIRST_COMPLETED)
                 status = max((task.result() or 0) for task in done)
                 shut_down = node in done
@@ -84,7 +84,7 @@ class _Process:
                 task.cancel()
             await asyncio.gather(node, *others, return_exceptions=True)
             self._view.close()
-        print(_farewell(self._plan, self._node.pods(), shut_down=shut_down), flush=True)
+        output.say(_farewell(self._plan, self._node.pods(), shut_down=shut_down))
         return status
 
     async def _started(self, node: asyncio.Task[None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -55,3 +56,12 @@ def print_table(
 def note(text: str) -> None:
     """Say something to the person at the keyboard without mixing it into the answer: on stderr."""
     print(text, file=sys.stderr, flush=True)
+
+
+def say(text: str) -> None:
+    """Print a line of what happens; that the disk of a log is full is no reason to end."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise

@@ -8,19 +8,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from podwire.cli import output
 from podwire.cli.errors import CommandError
 from podwire.kernel import links, netns
 from podwire.kernel.host import Kernel
-from podwire.plugins import ruleset
+from podwire.plugins import bridge_device, ruleset
 
 _ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
 
 
 def remove_bridge(kernel: Kernel, name: str) -> str:
-    """Remove the pods' bridge; with a port left on it that is not ours to cut off, say so and keep it."""
+    """Remove the pods' bridge; with a port left on it that is not ours to cut off, say so and keep it.
+
+    A link that only has the bridge's name is none of ours: it is noted, and nothing is left to be done.
+    """
     with_ports = links.list_links(kernel.route())
     bridge = next((link for link in with_ports if link.name == name), None)
     if bridge is None:
+        return ""
+    if bridge.kind != "bridge" or (bridge.alias and not bridge_device.is_ours(bridge)):
+        output.note(f"link {name} stays: it is not the bridge that this node made")
         return ""
     ports = sorted(link.name for link in with_ports if link.master == bridge.index)
     if ports:

@@ -49,7 +49,7 @@ class Plan:
     once: bool
     timeout: float
     verbose: bool
-    ready_fd: int
+    waiter: detach.Waiter | None
     notices: tuple[str, ...] = ()
 
     @property
@@ -71,16 +71,16 @@ def run(options: Options) -> int:
         os.set_inheritable(options.ready_fd, False)
     except OSError as error:
         raise usage(f"--ready-fd {options.ready_fd}: {error.strerror}") from error
+    waiter = detach.Waiter(options.ready_fd)
     try:
-        return _be_node(_plan(options))
+        return _be_node(_plan(options, waiter))
     except Exception as error:
-        # Whoever waits for the start hears why it failed; after the start the descriptor is closed already.
         message, hint, status = words(error)
-        detach.tell(options.ready_fd, detach.Started(error=message, hint=hint, exit_code=status))
+        waiter.tell(detach.Started(error=message, hint=hint, exit_code=status))
         raise
 
 
-def _plan(options: Options) -> Plan:
+def _plan(options: Options, waiter: detach.Waiter | None = None) -> Plan:
     """Check what can be checked without changing anything."""
     if options.once and options.detach:
         raise usage("--once and --detach do not go together: --once waits, --detach does not")
@@ -112,7 +112,7 @@ def _plan(options: Options) -> Plan:
         once=options.once,
         timeout=ONCE_SECONDS if options.timeout is None else options.timeout,
         verbose=options.verbose,
-        ready_fd=options.ready_fd,
+        waiter=waiter,
         notices=tuple(notices),
     )
     running = lock.holder(plan.places.lock)
@@ -157,7 +157,7 @@ def _be_node(plan: Plan) -> int:
     from podwire.cli import nodeprocess
 
     with _own_places(plan):
-        if plan.ready_fd >= 0:
+        if plan.waiter is not None:
             nodelog.write_to(plan.places.log)
         logging.basicConfig(
             level=logging.DEBUG if plan.verbose else logging.WARNING,

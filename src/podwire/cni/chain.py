@@ -406,6 +406,7 @@ class Chain:
                 registry=self.registry,
                 trace=turn.trace,
                 stderr=stderr,
+                cancel=cancel,
             )
             result = call(ours, request, self.kernel)
         else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -71,7 +72,8 @@ class Plugin(msgspec.Struct, Generic[C, K], frozen=True):
     ``config`` is a msgspec Struct; keys that it does not have pass, unless it forbids unknown fields.
     ``delete`` must succeed on what is already gone. A command that is None succeeds silently.
     ``known_args`` are the CNI_ARGS keys it takes: given, other keys are refused without IgnoreUnknown.
-    ``open_kernel`` opens what its functions get as ``kernel`` when it runs as a process of its own.
+    ``undo`` has ``delete`` follow an ADD that fails, at once, so that nothing of it stays, unless it raised
+    AlreadyAttached. ``open_kernel`` opens what the functions get as ``kernel`` in a process of its own.
     """
 
     type: str
@@ -85,6 +87,7 @@ class Plugin(msgspec.Struct, Generic[C, K], frozen=True):
     open_kernel: Callable[[], AbstractContextManager[K]] = _no_kernel
     versions: tuple[str, ...] = versions.SUPPORTED
     known_args: frozenset[str] | None = None
+    undo: bool = False
 
 
 class Request(msgspec.Struct, Generic[C], frozen=True):
@@ -95,7 +98,7 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
     execution configuration as it came, ``runtime_config`` its capability arguments. ``deadline`` is a
     `time.monotonic` time. ``valid_attachments`` is set at GC: what must stay; all else may go. ``trace`` is
     the caller's span, if it told one. What foreign delegates wrote to stderr is in ``stderr``: it belongs to
-    the caller's (spec section 4).
+    the caller's (spec section 4). When ``cancel`` is set nobody waits for the answer any more.
     """
 
     command: str
@@ -118,10 +121,27 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
     delegators: tuple[str, ...] = ()
     trace: TraceContext | None = None
     stderr: list[str] = []
+    cancel: threading.Event | None = None
 
     def remaining(self) -> float:
         """Return the seconds until the deadline; never negative."""
         return max(0.0, self.deadline - time.monotonic())
+
+    def link_name(self, prefix: str) -> str:
+        """Return a name for the host's side of this attachment: ``prefix`` and a hash, 15 characters long."""
+        import hashlib
+
+        key = "\0".join((self.name, self.container_id, self.ifname))
+        return (prefix + hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest())[:15]
+
+    def run(self, *command: str) -> str:
+        """Run a program of the host and return its stdout; CNIError (100) tells its stderr.
+
+        At the request's deadline, or when it is cancelled, it is killed: TryLater (11).
+        """
+        from podwire.cni import command as host
+
+        return host.run(command, self.deadline, self.cancel)
 
     @property
     def ipam_type(self) -> str:
@@ -192,6 +212,7 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
                 delegators=(*self.delegators, self.plugin_type),
                 trace=self.trace,
                 stderr=self.stderr,
+                cancel=self.cancel,
             )
             return call(plugin, request, self.kernel)
         from podwire.cni import invoke
@@ -208,13 +229,18 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
             deadline=self.deadline,
             trace=self.trace,
             stderr=self.stderr,
+            cancel=self.cancel,
         ).stdout
         return convert.decode_result(stdout, self.cni_version) if command == "ADD" else None
 
+    def _afresh(self) -> Request[C]:
+        """Return the DEL of this request: in time of its own, and not to be cancelled."""
+        until = time.monotonic() + CLEANUP_SECONDS
+        return msgspec.structs.replace(self, command="DEL", deadline=until, cancel=None)
+
     def _undo(self, type: str) -> CNIError | None:
-        fresh = msgspec.structs.replace(self, command="DEL", deadline=time.monotonic() + CLEANUP_SECONDS)
         try:
-            fresh._delegated(type, "DEL")
+            self._afresh()._delegated(type, "DEL")
         except CNIError as error:
             return error
         return None
@@ -325,6 +351,7 @@ def make_request(
     delegators: tuple[str, ...] = (),
     trace: TraceContext | None = None,
     stderr: list[str] | None = None,
+    cancel: threading.Event | None = None,
 ) -> Request[C]:
     """Check and decode a request by the rules of the specification; CNIError with the right code if not.
 
@@ -376,6 +403,7 @@ def make_request(
         delegators=delegators,
         trace=trace,
         stderr=[] if stderr is None else stderr,
+        cancel=cancel,
     )
 
 
@@ -393,17 +421,30 @@ def call(plugin: Plugin[C, K], request: Request[C], kernel: K) -> Result | None:
     }[request.command]
     if function is None or (request.command == "GC" and request.valid_attachments is None):
         return None
+    request = msgspec.structs.replace(request, kernel=kernel)
     try:
-        result = function(msgspec.structs.replace(request, kernel=kernel), kernel)
-    except CNIError:
-        raise
+        result = function(request, kernel)
     except Exception as error:
-        raise unexpected(error) from error
+        failure = error if isinstance(error, CNIError) else unexpected(error)
+        if request.command == "ADD" and plugin.undo and not isinstance(error, AlreadyAttached):
+            failure = _undone(plugin, request, failure)
+        if failure is error:
+            raise
+        raise failure from error
     if request.command != "ADD":
         return None
     if not isinstance(result, Result):
         raise CNIError(f'plugin "{plugin.type}" returned {result!r} from ADD, not a Result')
     return result
+
+
+def _undone(plugin: Plugin[C, Any], request: Request[C], failure: CNIError) -> CNIError:
+    """Run DEL after a failed ADD, in time of its own; return the failure, with what the DEL met."""
+    try:
+        call(plugin, request._afresh(), request.kernel)
+    except CNIError as trouble:
+        return failure if is_same_refusal(failure, trouble) else joined([failure, trouble])
+    return failure
 
 
 def unexpected(error: BaseException) -> CNIError:

@@ -130,6 +130,12 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
         ips = tuple(msgspec.structs.replace(ip, interface=index) for ip in self.ips)
         return Result(interfaces, ips, self.routes, self.dns)
 
+    def gateway_of(self, route: Route) -> str:
+        """Return a route's gateway: its own, else the first of the addresses of its family, or none."""
+        return route.gw or next(
+            (ip.gateway for ip in self.ips if ip.family == route.family and ip.gateway), ""
+        )
+
     def interface_index(self, ifname: str) -> int | None:
         """Return the index of the container's interface of that name, or None.
 

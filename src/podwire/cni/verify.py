@@ -45,13 +45,18 @@ def has_addresses(request: Request[Any], held: Iterable[str]) -> None:
 def has_routes(request: Request[Any], held: Iterable[tuple[str, str]]) -> None:
     """Check the routes of the result; ``held`` are destination and gateway, which is empty for none.
 
-    A route of the result without gateway has the first one of the addresses of its family.
+    A destination may be written as `ip route` does: ``default``, or a single address without its length.
     """
     result = request.need_prev_result()
-    there = {(canonical_prefix(dst), canonical_address(gw) if gw else "") for dst, gw in held}
+    there = {(_destination(dst, gw), canonical_address(gw) if gw else "") for dst, gw in held}
     for route in result.routes:
-        default = next((ip.gateway for ip in result.ips if ip.family == route.family and ip.gateway), "")
-        gateway = route.gw or default
+        gateway = result.gateway_of(route)
         if (route.dst, gateway) not in there:
             via = f" via {gateway}" if gateway else ""
             raise CNIError(f"the route to {route.dst}{via} is gone", code=MISSING)
+
+
+def _destination(text: str, gateway: str) -> str:
+    if text == "default":
+        return "::/0" if ":" in gateway else "0.0.0.0/0"
+    return canonical_prefix(text if "/" in text else f"{text}/{128 if ':' in text else 32}")

@@ -8,6 +8,7 @@ it, and on the ones above it for the day that it is replaced; what changes while
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import struct
@@ -21,6 +22,7 @@ from podwire.cni.config import Directory, load_directory
 POLL_SECONDS = 5.0
 """How long a change may go unseen where inotify does not tell of it, e.g. through a symbolic link."""
 _SETTLE_SECONDS = 0.05
+_SETTLE_TRIES = 20
 
 # <linux/inotify.h>
 _CLOSE_WRITE, _ATTRIB, _MOVED_FROM, _MOVED_TO = 0x8, 0x4, 0x40, 0x80
@@ -39,13 +41,21 @@ async def watch_directory(
     """Yield what a directory holds, at once and whenever its networks or problems have changed.
 
     A directory that is not there, or no longer, has no networks; when it comes back they are seen again. A
-    file is read a moment after its writer closed it. ``poll_interval`` is in seconds.
+    change is told once it has lasted a moment, so that no file is seen half written. ``poll_interval`` is in
+    seconds.
     """
     path = Path(directory).absolute()
     last: Directory | None = None
     while True:
         with _Watches(path) as watches:
             found = await asyncio.to_thread(load_directory, path)
+            for _ in range(_SETTLE_TRIES):
+                if last is None or found == last:
+                    break
+                await asyncio.sleep(_SETTLE_SECONDS)
+                seen, found = found, await asyncio.to_thread(load_directory, path)
+                if found == seen:
+                    break
             if found != last:
                 last = found
                 yield found
@@ -79,13 +89,10 @@ class _Watches:
             os.close(self._file)
 
     async def changed(self, timeout: float) -> None:
-        """Wait for a change, and a moment longer for its end; at most ``timeout`` seconds."""
-        try:
+        """Wait for a change, at most ``timeout`` seconds."""
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._told.wait()
-        except TimeoutError:
-            return
-        await asyncio.sleep(_SETTLE_SECONDS)
 
     def _add(self, path: Path, mask: int, name: bytes | None) -> None:
         number = _libc.inotify_add_watch(self._file, os.fsencode(path), mask)

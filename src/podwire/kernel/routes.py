@@ -107,6 +107,7 @@ def add(
     advmss: int | None = None,
     onlink: bool = False,
     replace: bool = False,
+    append: bool = False,
     type: str = "unicast",
     protocol: int = PROTOCOL_STATIC,
 ) -> Message:
@@ -114,7 +115,8 @@ def add(
 
     ``scope`` None means link without a gateway and universe with one (IPv4; IPv6 has no scopes). ``onlink``
     takes a gateway that no prefix covers. ``replace`` takes the place of the route with the same destination,
-    table and metric. An IPv4 route may have an IPv6 gateway.
+    table and metric; ``append`` goes behind it, to be used when that one is gone (IPv4) or beside it (IPv6);
+    with neither, such a route is EEXIST. An IPv4 route may have an IPv6 gateway.
     """
     network = _network(destination, gateway, source)
     if scope is None:
@@ -131,7 +133,7 @@ def add(
     values["metrics"] = metrics
     return _message(
         NEWROUTE,
-        nl.PUT if replace else nl.MAKE,
+        nl.PUT if replace else nl.CREATE | nl.APPEND if append else nl.MAKE,
         network,
         values,
         "add route",

@@ -245,7 +245,7 @@ class Node:
     async def _relist(self) -> None:
         try:
             await self._cache.relist()
-        except RuntimeFault:
+        except (RuntimeFault, OSError):
             return
         if self.mux.seen_all() and not self._ending:
             for uid in self._volumes.left() - self._workers.uids() - self._cache.uids():

@@ -160,6 +160,11 @@ class PodWorker:
             except (NodeError, RuntimeFault):
                 failures += 1
                 wait = backoff.retry_delay(failures)
+            except OSError as error:
+                # The machine's trouble: a full disk, no descriptors.
+                self.ctx.events.pod(self._pod, WARNING, "FailedSync", f"error syncing pod: {error}")
+                failures += 1
+                wait = backoff.retry_delay(failures)
             self._show()
             if self._over():
                 return
@@ -306,7 +311,7 @@ class PodWorker:
             try:
                 await work()
                 return
-            except (NodeError, RuntimeFault) as fault:
+            except (NodeError, RuntimeFault, OSError) as fault:
                 failures += 1
                 self.ctx.events.pod(self._pod, WARNING, "FailedKillPod", f"error killing pod: {fault}")
                 await self.ctx.clock.wait(self._urgent, backoff.retry_delay(failures))

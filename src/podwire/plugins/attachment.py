@@ -255,6 +255,7 @@ def _route(index: int, route: Route, own: Sequence[IPInterface]) -> Message:
         mtu=route.mtu or None,
         advmss=route.advmss or None,
         onlink=onlink,
+        append=True,  # another interface of the container may have a default route too
     )
 
 

@@ -135,13 +135,14 @@ def _remove_unused(kernel: Kernel, name: str, mac: str = "") -> bool:
 
 def remove_unused(kernel: Kernel) -> list[str]:
     """Remove every bridge that is ours and has no ports, and return their names."""
-    ours = [
-        link.name
-        for link in links.list_links(kernel.route(), kind="bridge")
-        if link.alias.startswith(f"{MARK} bridge ")
-    ]
+    ours = [link.name for link in links.list_links(kernel.route(), kind="bridge") if is_ours(link)]
     with _lock:
         return [name for name in ours if _remove_unused(kernel, name)]
+
+
+def is_ours(link: Link) -> bool:
+    """Tell whether a bridge carries our alias."""
+    return link.alias.startswith(f"{MARK} bridge ")
 
 
 def gateway_interfaces(ips: Sequence[IPConfig]) -> list[IPInterface]:
@@ -241,7 +242,7 @@ def _in_the_way(
 def _allow_replacement(
     kernel: Kernel, bridge: Link, wanted: Wanted, held: Sequence[Address], missing: Sequence[IPInterface]
 ) -> None:
-    ours = bridge.alias.startswith(f"{MARK} bridge ")
+    ours = is_ours(bridge)
     if ours and not links.list_links(kernel.route(), master=bridge.index):
         return
     has = ", ".join(str(one.address) for one in held if not one.address.is_link_local)
@@ -256,7 +257,7 @@ def _additions(
     kernel: Kernel, bridge: Link, held: Sequence[Address], missing: Sequence[IPInterface]
 ) -> list[Message]:
     messages: list[Message] = []
-    ours = bridge.alias.startswith(f"{MARK} bridge ")
+    ours = is_ours(bridge)
     if not ours and missing:
         # Of others' making: it would take its lowest port's MAC, and lose every connection with a new port.
         messages.append(links.configure(bridge.index, mac=bridge.mac))

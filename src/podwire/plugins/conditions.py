@@ -15,7 +15,7 @@ from podwire.cni.errors import InvalidConfig
 _PORT = r"[0-9]{1,5}"
 _PORTS = re.compile(rf"({_PORT})(?::({_PORT}))?")
 _MARK = re.compile(r"(0x[0-9a-fA-F]{1,8}|[0-9]{1,10})(?:/(0x[0-9a-fA-F]{1,8}|[0-9]{1,10}))?")
-_INTERFACE = re.compile(r"[^\s/:\"+*]{1,15}\+?")
+_INTERFACE = re.compile(r"[\w.:@-]{1,15}|[\w.:@-]{1,14}\+", re.ASCII)
 _PROTOCOLS = ("tcp", "udp", "sctp")
 _ADDRESS_TYPES = (
     "UNICAST",

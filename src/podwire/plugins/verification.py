@@ -75,10 +75,11 @@ def _routes(inside: RouteSocket, index: int, result: Result, ifname: str) -> Non
     ips = result.ips_of(ifname)
     families = {ip.family for ip in ips}
     present = {
-        (one.destination, one.gateway, one.table)
+        (one.destination, way.gateway, one.table)
         for family in families
         for one in list_routes(inside, family)
-        if one.device == index
+        for way in one.nexthops or (one,)
+        if way.device == index
     }
     for route in effective_routes(result.routes, ips):
         if route.family not in families:

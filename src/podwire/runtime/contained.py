@@ -271,7 +271,7 @@ class Contained:
         self._stdin = self.mount_namespace = -1
         if self._log is not None:
             if self._log.lost:
-                print(f"{self._log.path}: {self._log.lost} bytes lost: {self._log.error}", file=sys.stderr)
+                complain(f"{self._log.path}: {self._log.lost} bytes lost: {self._log.error}")
             self._log.close()
             self._log = None
 
@@ -323,12 +323,20 @@ class Contained:
         try:
             atomic.write(f"{self._directory}/state.json", json.dumps(self.state).encode())
         except OSError as error:
-            print(f"{self._directory}/state.json: {error}", file=sys.stderr)
+            complain(f"{self._directory}/state.json: {error}")
 
     @staticmethod
     def _tell(waiting: list[Answer], answer: State) -> None:
         while waiting:
             waiting.pop(0)(answer)
+
+
+def complain(text: str) -> None:
+    """Say it in the supervisor's log, if there is room: a full disk must not end what runs."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        return
 
 
 def hears_term(pid: int) -> bool:

@@ -28,9 +28,10 @@ from podwire.runtime.api import (
 )
 from podwire.runtime.errors import Code, RuntimeFault
 from podwire.runtime.events import EventHub, EventStream
+from podwire.runtime.leftovers import kill_leftovers
 from podwire.runtime.network import CniRuntime, PodNetwork
 from podwire.runtime.records import ContainerRecord, Phase, Places, SandboxRecord, Unreadable, new_id
-from podwire.runtime.sandbox import CALL_SECONDS, Container, Sandbox, Tools, kill_leftovers
+from podwire.runtime.sandbox import CALL_SECONDS, OURS, Container, Sandbox, Tools
 from podwire.runtime.session import Session
 from podwire.runtime.shim import fault
 from podwire.runtime.spawning import Spawner
@@ -110,12 +111,12 @@ class EmbeddedRuntime:
         try:
             await self._tools.run(self._take_lock)
             loaded = await self._tools.run(self._load)
+            alive = await asyncio.gather(*(sandbox.adopt() for sandbox in loaded))
+            dead = [sandbox for sandbox, there in zip(loaded, alive, strict=True) if not there]
+            if dead:
+                await self._tools.run(kill_leftovers, {sandbox.record.id for sandbox in dead})
         except OSError as error:
             raise RuntimeFault(Code.UNAVAILABLE, str(self._places.root), str(error)) from error
-        alive = await asyncio.gather(*(sandbox.adopt() for sandbox in loaded))
-        dead = [sandbox for sandbox, there in zip(loaded, alive, strict=True) if not there]
-        if dead:
-            await self._tools.run(kill_leftovers, {sandbox.record.id for sandbox in dead})
         for sandbox in dead:
             await sandbox.settle()
         unfinished = [sandbox for sandbox in loaded if sandbox.record.phase is Phase.CREATING]
@@ -131,13 +132,14 @@ class EmbeddedRuntime:
         self._sandboxes = {sandbox.record.id: sandbox for sandbox in loaded}
         if self._tools.network.repairs:
             self._repairs = asyncio.create_task(self._repair_now_and_then(), name="repairs")
+            self._repairs.add_done_callback(_tell_fault)
 
     async def _repair_now_and_then(self) -> None:
         while True:
             records = [sandbox.record for sandbox in self._sandboxes.values() if sandbox.attached]
             try:
                 suspects = await self._tools.run(self._tools.network.suspects, records)
-            except KernelError as error:
+            except (KernelError, OSError) as error:
                 _log.warning("the pods' networks cannot be looked at: %s", error)
                 suspects = set()
             there = [self._sandboxes[each] for each in suspects if each in self._sandboxes]
@@ -173,6 +175,8 @@ class EmbeddedRuntime:
             try:
                 record, containers = self._places.load(sandbox_id)
             except (Unreadable, OSError) as error:
+                if isinstance(error, OSError) and error.errno in OURS:
+                    raise
                 self._problems.append(f"left alone: {error}")
                 continue
             found.append(Sandbox(self._tools, record, [Container(*pair) for pair in containers]))
@@ -447,6 +451,11 @@ class EmbeddedRuntime:
     def _publish(self, kind: EventType, sandbox: Sandbox, container_id: str) -> None:
         record = sandbox.record
         self._tools.hub.publish(ContainerEvent(kind, record.id, container_id, record.config.metadata))
+
+
+def _tell_fault(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (fault := task.exception()) is not None:
+        _log.error("the pods' networks are not looked after any more", exc_info=fault)
 
 
 def _subject(config: ContainerConfig) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import signal
@@ -32,6 +33,7 @@ from podwire.runtime.api import (
 from podwire.runtime.checks import sysctl_path
 from podwire.runtime.errors import Code, RuntimeFault
 from podwire.runtime.events import EventHub
+from podwire.runtime.leftovers import kill_leftovers
 from podwire.runtime.network import PodNetwork
 from podwire.runtime.records import ContainerRecord, Phase, Places, RunState, SandboxRecord
 from podwire.runtime.spawning import Spawner
@@ -45,7 +47,10 @@ CREATE_SECONDS = 180.0
 DETACH_SECONDS = 60.0
 """For a DEL, whatever is left of the request that led to it."""
 END_SECONDS = 20.0
+OURS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""What fails for want of descriptors or memory says nothing about the other side."""
 CALL_SECONDS = 30.0
+AGAIN_SECONDS = 1.0
 LOST = "the sandbox's supervisor ended"
 
 
@@ -112,6 +117,7 @@ class Sandbox:
         """Whether there may be processes of it that no supervisor answers for."""
         self._cut_off = ""
         """Why its network is gone for good, if it is; its programs run on until it is stopped."""
+        self._unmended = ""
 
     @property
     def ready(self) -> bool:
@@ -145,6 +151,18 @@ class Sandbox:
         record = replace(self.record, **changes)
         await self._tools.run(self._tools.places.save, record)
         self.record = record
+
+    async def _note(self, **changes: Any) -> None:
+        """Record how far taking it down has come.
+
+        A disk that is full, or read-only, does not stop that: each step can be done again by whoever finds
+        the old record.
+        """
+        try:
+            await self._save(**changes)
+        except OSError as error:
+            _log.warning("%s: its record cannot be written: %s", self.record.subject, error)
+            self.record = replace(self.record, **changes)
 
     async def create(self) -> None:
         """Make it, all or nothing. Raises RuntimeFault with the cause; what was made is unmade before."""
@@ -191,6 +209,8 @@ class Sandbox:
             await self._tools.run(self._tools.places.forget, self.record.id)
         except RuntimeFault as fault:
             self.record = replace(self.record, phase=Phase.STOPPED, trouble=fault.message)
+        except OSError as error:
+            self.record = replace(self.record, phase=Phase.STOPPED, trouble=str(error))
 
     @property
     def left_behind(self) -> bool:
@@ -240,10 +260,14 @@ class Sandbox:
         await self._speak(ours)
 
     async def adopt(self) -> bool:
-        """Find its supervisor again; False if that is no more."""
+        """Find its supervisor again; False if that is no more. OSError if this process cannot look."""
         try:
             await self._speak(await self._tools.run(shim.connect, self._tools.places.run(self.record.id)))
-        except (OSError, RuntimeFault):
+        except RuntimeFault:
+            return False
+        except OSError as error:
+            if error.errno in OURS:
+                raise
             return False
         return True
 
@@ -297,9 +321,14 @@ class Sandbox:
         async with self.lock:
             if self._ending or self._process is None:
                 return
-            if not await self._process.ended(2) and await self.adopt():
-                return
-            await self._bury()
+            while True:
+                try:
+                    if await self._process.ended(2) or not await self.adopt():
+                        await self._bury()
+                    return
+                except OSError as error:
+                    _log.warning("%s: its supervisor was lost: %s", self.record.subject, error)
+                    await asyncio.sleep(AGAIN_SECONDS)
 
     async def lost(self) -> None:
         """Wait until the loss of the supervisor, if it is lost, is dealt with."""
@@ -348,9 +377,12 @@ class Sandbox:
                 return
             try:
                 mended = await self._tools.run(self._tools.network.mend, self.record)
-            except (CNIError, KernelError) as error:
-                _log.warning("%s: its network cannot be mended: %s", self.record.subject, error)
+            except (CNIError, KernelError, OSError) as error:
+                if str(error) != self._unmended:
+                    _log.warning("%s: its network cannot be mended: %s", self.record.subject, error)
+                self._unmended = str(error)
                 return
+            self._unmended = ""
             if mended.back:
                 _log.warning(
                     "%s: its network was damaged, and is mended: %s",
@@ -369,7 +401,7 @@ class Sandbox:
                 return
             try:
                 if was is not Phase.STOPPED:
-                    await self._save(phase=Phase.STOPPED)
+                    await self._note(phase=Phase.STOPPED)
                 await _to_the_end(self._take_down())
             except OSError as error:
                 raise RuntimeFault(Code.INTERNAL, self.record.subject, str(error)) from error
@@ -391,16 +423,16 @@ class Sandbox:
                 ) from error
             except CNIError as error:
                 raise await self._still_up(Code.INTERNAL, str(error), error) from error
-            await self._save(attached=False, trouble="")
+            await self._note(attached=False, trouble="")
         if record.netns:
             try:
                 await tools.run(netns.remove, record.netns)
             except (OSError, KernelError) as error:
                 raise await self._still_up(Code.INTERNAL, str(error), error) from error
-            await self._save(netns="")
+            await self._note(netns="")
 
     async def _still_up(self, code: Code, message: str, cause: Exception) -> RuntimeFault:
-        await self._save(trouble=message)
+        await self._note(trouble=message)
         return RuntimeFault(code, self.record.subject, f"its network could not be taken down: {message}")
 
     async def _end_supervisor(self) -> None:
@@ -458,34 +490,3 @@ async def _to_the_end(work: Awaitable[T]) -> T:
     except asyncio.CancelledError:
         await asyncio.wait({task})
         raise
-
-
-def kill_leftovers(sandbox_ids: set[str]) -> None:
-    """Kill the processes of sandboxes whose supervisors are dead.
-
-    They are known by the mounts that only a sandbox has: its /dev/shm, and its generated files.
-    """
-    marks = [
-        mark for one in sandbox_ids for mark in (f" podwire-{one} ".encode(), f"/sandboxes/{one}/".encode())
-    ]
-    for _ in range(50):
-        found = False
-        known: dict[str, bool] = {}
-        for name in os.listdir("/proc"):  # noqa: PTH208 - thousands of them
-            if not name.isdigit():
-                continue
-            try:
-                namespace = os.readlink(f"/proc/{name}/ns/mnt")  # noqa: PTH115
-                if namespace not in known:
-                    mounts = Path("/proc", name, "mountinfo").read_bytes()
-                    if not mounts:
-                        continue
-                    known[namespace] = any(mark in mounts for mark in marks)
-                if known[namespace]:
-                    os.kill(int(name), signal.SIGKILL)
-                    found = True
-            except OSError:  # it has ended, or is of another world and out of reach
-                continue
-        if not found:
-            return
-        time.sleep(0.002)

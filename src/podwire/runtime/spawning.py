@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -14,19 +15,27 @@ import podwire
 from podwire.runtime.supervisor import Spec
 
 _PROGRAM = """
-import sys
+import resource, sys
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[3]), hard))
 sys.path.insert(0, sys.argv[2])
 from podwire.runtime.spawner import main
 main(int(sys.argv[1]))
 """
+
+_PYTHON = (sys.executable, "-I", "-S", "-X", "utf8", "-c")
 
 
 class Spawner:
     """Makes supervisors by forking them from a lean Python process. Thread-safe; its calls block shortly."""
 
     def __init__(self, log: Path) -> None:
-        """``log``: where the process's errors go."""
+        """``log``: where the process's errors go.
+
+        Programs get the limit of open files that this process has now, also if it raises its own later.
+        """
         self._log = log
+        self._open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
@@ -57,7 +66,7 @@ class Spawner:
             log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", "-X", "utf8", "-c", _PROGRAM, str(theirs.fileno()), source],
+                    [*_PYTHON, _PROGRAM, str(theirs.fileno()), source, str(self._open_files)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
