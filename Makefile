@@ -19,7 +19,10 @@ NEEDS := \
 	iptables:iptables \
 	/usr/lib/cni/bridge:containernetworking-plugins
 
-.PHONY: help setup demo test lint bench fuzz format lock clean packages
+# The tests of the CNI library take networks over from containerd and give them back.
+test: NEEDS += ctr:containerd
+
+.PHONY: help setup demo test lint bench soak fuzz format lock clean packages
 
 help:
 	@echo 'make demo    run examples/hello on this machine, check every claim, take it down (root)'
@@ -27,6 +30,7 @@ help:
 	@echo 'make lint    format, lint, types, layers'
 	@echo 'make bench   speed beside the Go plugins and the bare netlink floor (root)'
 	@echo 'make fuzz    look for inputs that break the parsers, FUZZ_SECONDS (60) long'
+	@echo 'make soak    nodes killed at random while pods come and go, SOAK_MINUTES (5) long (root)'
 	@echo 'make setup   install what is missing: Debian packages, .venv, the podwire command'
 	@echo 'make lock    resolve requirements.lock again from pyproject.toml'
 
@@ -74,9 +78,12 @@ lint: setup
 bench: setup
 	@$(BIN)/python -m bench
 
+soak: setup
+	@PYTHONPATH=src $(BIN)/python -m tests.e2e.soak --minutes $(or $(SOAK_MINUTES),5)
+
 fuzz: setup
 	@FUZZ_SECONDS=$(or $(FUZZ_SECONDS),60) PYTHONPATH=src $(BIN)/python -m tests.fuzz
-	@[ ! -e tests/cni/fuzz_long.py ] || PYTHONPATH=src $(BIN)/python -m tests.cni.fuzz_long 2000
+	@PYTHONPATH=src $(BIN)/python -m tests.cni.fuzz_long 2000
 
 format: setup
 	@$(BIN)/ruff format .

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import hotpath, ours, peer
+from bench import hotpath, ours, peer, runtime
 from bench.cases import CASES, Case
 from bench.floor import Floor
 from podwire import plugins
@@ -293,6 +293,13 @@ def main() -> None:
         f"\nimporting the hot path: {cost.milliseconds:.0f} ms over Python's own start "
         f"({cost.start_milliseconds:.0f} ms), {cost.resident_mib:.1f} MiB resident"
     )
+    own = runtime.measure()
+    print(
+        f"the runtime's own cost, with a plugin that does nothing: ADD {own.add_ms:.2f} ms,"
+        f" CHECK {own.check_ms:.2f} ms, DEL {own.delete_ms:.2f} ms"
+    )
+    for command, cost_ms in (("ADD", own.add_ms), ("CHECK", own.check_ms), ("DEL", own.delete_ms)):
+        rows.append(Row(f"runtime with a plugin that does nothing: {command}", cost_ms, None, None, own.n))
     records = [row.record() for row in rows]
     records.append(
         Row("import of the hot path", cost.milliseconds, None, cost.start_milliseconds, cost.n).record()
