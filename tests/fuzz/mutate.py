@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 NUMBERS = (0, 1, 2, 3, 4, 7, 8, 15, 16, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF)
 TOKENS = (
@@ -38,18 +41,65 @@ TOKENS = (
         b'{"a":' * 500,
     ),
 )
+VALUES: tuple[Any, ...] = (
+    *("", "x", "a/b", "..", "\0", "10.1.0.0/33", "fd00::1", "type", "\ud800", "1" * 300),
+    *(None, True, False, 0, -1, 1 << 70, 1.5, [], {}, [[]], [{}], {"type": "x"}, {"subnet": "10.1.0.0/24"}),
+)
 LONGEST = 1 << 16
 
 
 def mutated(source: random.Random, corpus: Sequence[bytes], longest: int = LONGEST) -> bytes:
-    """An input of the corpus with one to six changes, or two of them spliced."""
-    data = bytearray(source.choice(corpus))
+    """An input of the corpus with one to six changes, or two of them spliced; JSON also in its structure."""
+    chosen = source.choice(corpus)
+    if chosen[:1] == b"{" and len(chosen) < longest and source.random() < 0.7:
+        return _reshaped(source, chosen)
+    data = bytearray(chosen)
     if source.random() < 0.1:
         other = source.choice(corpus)
         data = data[: source.randint(0, len(data))] + other[source.randint(0, len(other)) :]
     for _ in range(source.randint(1, 6)):
         _change(source, data, corpus)
     return bytes(data[:longest])
+
+
+def _reshaped(source: random.Random, text: bytes) -> bytes:
+    """The JSON with one to three values replaced, taken away, doubled or renamed."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    for _ in range(source.randint(1, 3)):
+        places = list(_places(document))
+        if not places:
+            break
+        holder, key = source.choice(places)
+        match source.randrange(4):
+            case 0 if isinstance(holder, dict):
+                holder[source.choice(VALUES[:8])] = holder.pop(key)
+            case 1:
+                del holder[key]
+            case 2 if isinstance(holder, list):
+                holder.append(copy.deepcopy(holder[key]))
+            case _:
+                other = source.choice(VALUES) if source.random() < 0.8 else source.choice(places)[0]
+                holder[key] = copy.deepcopy(other)
+    try:
+        return json.dumps(document).encode()
+    except (ValueError, RecursionError):
+        return text
+
+
+def _places(node: Any) -> Iterator[tuple[Any, Any]]:
+    """Each container in a JSON document with each of its keys."""
+    for key, value in (
+        list(node.items())
+        if isinstance(node, dict)
+        else list(enumerate(node))
+        if isinstance(node, list)
+        else []
+    ):
+        yield node, key
+        yield from _places(value)
 
 
 def _change(source: random.Random, data: bytearray, corpus: Sequence[bytes]) -> None:
