@@ -240,7 +240,8 @@ ARGUMENTS = [
 
 @pytest.mark.parametrize(("arguments", "words"), ARGUMENTS)
 def test_arguments_that_the_network_refuses(attach: Attach, arguments: str, words: str) -> None:
-    assert words in attach("10.conflist", bridge(), CNI_ARGS=arguments)
+    said = attach("10.conflist", bridge(), CNI_ARGS=arguments)
+    assert words in said
 
 
 def test_a_bridge_without_addresses_is_asked_for_by_leaving_ipam_out(

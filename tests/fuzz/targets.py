@@ -261,7 +261,7 @@ TARGETS: dict[str, Target] = {
     ),
     "cap-args": Target(
         lambda data: cnitool.capability_args(text(data)),
-        (CommandError, RecursionError),
+        (CommandError,),
         [b'{"portMappings":[{"hostPort":80,"containerPort":80,"protocol":"tcp"}],"mac":"02:00:00:00:00:01"}'],
     ),
     "conditions": Target(

@@ -17,7 +17,7 @@ from podwire.cli.locations import Locations
 from podwire.cli.output import note
 
 if TYPE_CHECKING:
-    from podwire.cni.config import NetworkConfigList
+    from podwire.cni.config import Choice, NetworkConfigList
     from podwire.cni.plugin import AttachmentKey, Plugin
     from podwire.cni.runtime import Runtime
 
@@ -48,7 +48,7 @@ def capability_args(text: str) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CommandError(f"CAP_ARGS {text!r}: not JSON: {error}") from error
     if not isinstance(found, dict):
         raise CommandError(f"CAP_ARGS {text!r}: not a JSON object", hint='As in: {"portMappings":[...]}')
@@ -95,9 +95,19 @@ def run(verb: str, network: str, netns: str, options: Options) -> int:
 
 async def _perform(verb: str, network: str, netns: str, options: Options) -> str:
     from podwire.cni.config import load_directory
+    from podwire.cni.errors import CNIError
 
     directory = load_directory(os.environ.get("NETCONFPATH") or NETCONFPATH)
     choice = directory.choose(network)
+    try:
+        return await _performed(verb, choice, netns, options)
+    except CNIError as error:
+        if options.output == "json":
+            raise
+        raise CommandError(f"{choice.network.source}: {error}") from error
+
+
+async def _performed(verb: str, choice: Choice, netns: str, options: Options) -> str:
     async with _runtime(options) as runtime:
         match verb:
             case "gc":
