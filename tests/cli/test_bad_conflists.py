@@ -206,7 +206,9 @@ PLUGINS: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("content", "words"), PLUGINS, ids=[words for _, words in PLUGINS])
 def test_a_network_that_a_plugin_refuses(attach: Attach, content: dict[str, Any], words: str) -> None:
     mappings = {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}
-    assert words in attach("10.conflist", content, CAP_ARGS=json.dumps(mappings))
+    said = attach("10.conflist", content, CAP_ARGS=json.dumps(mappings))
+    assert words in said
+    assert "10.conflist: " in said
 
 
 MAPPINGS: list[tuple[Any, str]] = [
@@ -240,8 +242,7 @@ ARGUMENTS = [
 
 @pytest.mark.parametrize(("arguments", "words"), ARGUMENTS)
 def test_arguments_that_the_network_refuses(attach: Attach, arguments: str, words: str) -> None:
-    said = attach("10.conflist", bridge(), CNI_ARGS=arguments)
-    assert words in said
+    assert words in attach("10.conflist", bridge(), CNI_ARGS=arguments)
 
 
 def test_a_bridge_without_addresses_is_asked_for_by_leaving_ipam_out(
