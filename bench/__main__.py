@@ -33,6 +33,7 @@ from podwire.kernel.host import Kernel
 
 _NEW = 0x40000000 | 0x00020000  # CLONE_NEWNET | CLONE_NEWNS
 _BULK = 100
+_WARM_UP = 2
 _CALLERS = 16
 _WHO = ("ours", "peer", "floor", "runtime")
 
@@ -189,12 +190,18 @@ class Run:
         ]
 
     def _rows(self, command: str, times: dict[str, list[float]], *, floor: bool) -> list[Row]:
-        middle = {who: statistics.median(times[who]) for who in _WHO}
+        middle = {who: statistics.median(times[who][_WARM_UP:]) for who in _WHO}
         bare = middle["floor"] if floor else None
         name = f"{self.case.name}: {command}"
         return [
-            Row(name, middle["ours"], middle["peer"], bare, self.count),
-            Row(f"{name}, our runtime around it", middle["runtime"], middle["peer"], bare, self.count),
+            Row(name, middle["ours"], middle["peer"], bare, self.count - _WARM_UP),
+            Row(
+                f"{name}, our runtime around it",
+                middle["runtime"],
+                middle["peer"],
+                bare,
+                self.count - _WARM_UP,
+            ),
         ]
 
     def measure_bulk(self, rounds: int = 3) -> list[Row]:
@@ -235,7 +242,7 @@ async def measure(kernel: Kernel, directory: Path, count: int) -> list[Row]:
     rows = []
     for number, case in enumerate(CASES):
         _progress(case.name)
-        run = Run(number, case, count, kernel, directory)
+        run = Run(number, case, count + _WARM_UP, kernel, directory)
         rows += await run.measure()
         await run.close()
     for number, case in enumerate(CASES[:1]):
