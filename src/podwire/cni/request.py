@@ -209,6 +209,7 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
                 path=self.path,
                 deadline=self.deadline,
                 registry=self.registry,
+                netns_override=True,  # whose namespace it is was checked for this request
                 delegators=(*self.delegators, self.plugin_type),
                 trace=self.trace,
                 stderr=self.stderr,

@@ -13,9 +13,11 @@ import json
 import struct
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from podwire.kernel import netns
 from podwire.kernel.attributes import BINARY, NESTED, NESTED_BYTES, STRING, Table, attribute
 from podwire.kernel.errors import KernelError, MalformedReply
 from podwire.kernel.message import Message
@@ -32,6 +34,7 @@ COMMENT_BYTES = 128
 _JSON = 1 << 4
 _NUMERIC_PROTOCOL = 1 << 7
 
+_IDLE_SOCKETS = 64
 _SUBSYSTEM = 10
 _GET_TABLE = (_SUBSYSTEM << 8) | 1
 _GET_RULE = (_SUBSYSTEM << 8) | 7
@@ -89,6 +92,8 @@ class Nft:
         self._closed = False
         self._known: dict[tuple[str, str], list[Rule]] = {}
         self._known_at = -1
+        self._home = netns.current()
+        self._idle: list[NetfilterSocket] = []
         self._socket = NetfilterSocket.open()
         self._library: ctypes.CDLL | None = None
         self._unavailable: NftUnavailable | None = None
@@ -100,6 +105,7 @@ class Nft:
             self._unavailable = error
         except NftError:
             self._socket.close()
+            self._home.close()
             raise
 
     @classmethod
@@ -139,9 +145,8 @@ class Nft:
             _GET_ELEMENT, 0, body, "get an element of", f"{where.family} {where.table} {where.name}"
         )
         try:
-            with self._lock:
-                self._opened(message.operation)
-                _, answer = self._socket.request(message)
+            with self._reader(message.operation) as sock:
+                _, answer = sock.request(message)
         except KernelError as error:
             if error.errno == errno.ENOENT:
                 return None
@@ -206,10 +211,13 @@ class Nft:
         return True
 
     def close(self) -> None:
-        """Free the library's context and the socket; more than once does nothing."""
+        """Free the library's context and the sockets; more than once does nothing."""
         with self._lock:
             self._closed = True
+            self._home.close()
             self._socket.close()
+            while self._idle:
+                self._idle.pop().close()
             if self._library is not None and self._context:
                 self._library.nft_ctx_free(self._context)
                 self._context = None
@@ -227,6 +235,21 @@ class Nft:
         message = Message(_GET_GENERATION, 0, bytes(_HEADER), "read the generation of", "nftables")
         _, answer = self._socket.request(message)
         return int.from_bytes(_GENERATION.decode(answer, _HEADER).get("number", b""), "big")
+
+    @contextmanager
+    def _reader(self, operation: str) -> Iterator[NetfilterSocket]:
+        """A socket of the caller's own: many threads look up at once, and none waits for the others' lock."""
+        with self._lock:
+            self._opened(operation)
+            sock = self._idle.pop() if self._idle else self._home.run(NetfilterSocket.open)
+        try:
+            yield sock
+        finally:
+            with self._lock:
+                if self._closed or len(self._idle) >= _IDLE_SOCKETS:
+                    sock.close()
+                else:
+                    self._idle.append(sock)
 
     def _opened(self, operation: str) -> None:
         if self._closed:
