@@ -205,7 +205,7 @@ class Run:
         ]
 
     def measure_bulk(self, rounds: int = 5) -> list[Row]:
-        """Remove all pods at once, as when a node is drained; the medians of ``rounds`` after one to warm up."""
+        """Remove all pods at once, as a drained node does; the medians of ``rounds`` after one to warm up."""
         times: dict[str, list[float]] = {"ours": [], "one by one": [], "likewise": [], "floor": []}
         half = self.count // 2
         for _ in range(1 + rounds):
