@@ -8,6 +8,9 @@ import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from podwire.cli.errors import usage
 
@@ -17,6 +20,17 @@ _DURATION = re.compile(rf"{_PART}(?:{_PART})*")
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 LONGEST = 366 * 86400.0
 """Seconds that any wait may take at most."""
+
+Root = Annotated[
+    str | None,
+    typer.Option(
+        "--root",
+        metavar="DIR",
+        help="Keep state in DIR/lib and sockets in DIR/run instead of /var/lib/podwire and /run/podwire."
+        "  [env var: PODWIRE_ROOT]",
+        show_default=False,
+    ),
+]
 
 
 def namespace(text: str | None) -> str | None:
