@@ -257,6 +257,17 @@ def test_a_range_or_bridge_that_is_taken_is_refused_before_anything_changes(mach
     assert not machine.root.exists()
 
 
+def test_f19_a_forward_chain_that_drops_is_told_and_left_alone(machine: Machine) -> None:
+    chain = "chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }"
+    output("nft", f"add table ip filter; add {chain}")
+    before = host()
+    done = machine.podwire("up", "--detach", str(machine.manifests), "--node-name", "n1")
+    assert "notice: chain FORWARD of nftables table ip filter drops what no rule of it accepts" in done.stderr
+    assert "nft insert rule ip filter FORWARD oifname podwire0 accept" in done.stderr
+    machine.podwire("down")
+    assert host() == before
+
+
 def test_other_pod_cidrs_wait_until_the_pods_are_gone(machine: Machine) -> None:
     machine.write("a.yaml", SLEEPER.format(name="a"))
     machine.up()

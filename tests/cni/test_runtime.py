@@ -222,7 +222,7 @@ async def test_e09_the_intent_is_on_disk_before_the_first_plugin(world: World) -
     assert (seen[0].netns, seen[0].args) == (C1.netns, C1.args)
 
 
-async def test_b02_a_record_of_an_earlier_boot_is_deleted_before_add_and_by_sweep(world: World) -> None:
+async def test_b02_c18_a_record_of_an_earlier_boot_is_deleted_before_add_and_by_sweep(world: World) -> None:
     net = network("a")
     await world.runtime.add(net, C1)
     await world.runtime.add(net, Attachment("c2", "/n"))

@@ -15,7 +15,7 @@ from tests.kernel import helpers
 
 
 @pytest.mark.kernel
-def test_write_and_read_with_a_dot_in_the_name(sock: RouteSocket) -> None:
+def test_f20_write_and_read_with_a_dot_in_the_name(sock: RouteSocket) -> None:
     sock.send(links.veth("eth0.100", "b"))
     key = "net/ipv4/conf/eth0.100/forwarding"
     for value in (1, "0", "1"):

@@ -120,7 +120,7 @@ async def test_addresses_of_host_side_interfaces_are_not_the_pods(places: Places
     assert addresses(result) == ("10.0.0.2", "fd00::2")
 
 
-async def test_a_failed_add_leaves_nothing_and_tells_the_cause(
+async def test_e10_e11_a_failed_add_leaves_nothing_and_tells_the_cause(
     runtime: EmbeddedRuntime, places: Places
 ) -> None:
     mounts = helpers.mounts()

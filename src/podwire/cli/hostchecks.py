@@ -11,6 +11,7 @@ from podwire.cli.locations import Locations
 from podwire.kernel import addresses, links, routes
 from podwire.kernel.host import Kernel
 from podwire.node import hoststate
+from podwire.plugins import ruleset
 
 
 def host_is_free(kernel: Kernel, places: Locations, bridge: str, pod_cidrs: Sequence[checks.Network]) -> None:
@@ -23,6 +24,27 @@ def host_is_free(kernel: Kernel, places: Locations, bridge: str, pod_cidrs: Sequ
     names = {entry.index: entry.name for entry in links.list_links(sock)}
     own = link.index if link is not None else 0
     checks.overlaps(pod_cidrs, (entry for entry in _taken(kernel, names, own)))
+
+
+def forwarding_drops(kernel: Kernel, bridge: str) -> list[str]:
+    """Notices of chains that drop what is forwarded unless a rule accepts it, as container engines set up.
+
+    They are somebody else's and nothing in a table of ours can overrule them, so a person has to be told.
+    """
+    notices = []
+    for item in kernel.nft.query("list chains"):
+        chain = item.get("chain", {})
+        place = (chain.get("family"), chain.get("table"), chain.get("name"))
+        if chain.get("hook") != "forward" or chain.get("policy") != "drop" or place[1] == ruleset.TABLE:
+            continue
+        family, table, name = place
+        rule = f"nft insert rule {family} {table} {name}"
+        notices.append(
+            f"chain {name} of nftables table {family} {table} drops what no rule of it accepts: pods may not"
+            f" reach other networks, nor host ports from outside reach them. To let them through:"
+            f" {rule} iifname {bridge} accept; {rule} oifname {bridge} accept"
+        )
+    return notices
 
 
 def _same_network(

@@ -8,7 +8,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from podwire.cli import checks, detach, lock, nodelog, output
@@ -113,7 +113,6 @@ def _plan(options: Options, waiter: detach.Waiter | None = None) -> Plan:
         timeout=ONCE_SECONDS if options.timeout is None else options.timeout,
         verbose=options.verbose,
         waiter=waiter,
-        notices=tuple(notices),
     )
     running = lock.holder(plan.places.lock)
     if running is not None:
@@ -123,7 +122,8 @@ def _plan(options: Options, waiter: detach.Waiter | None = None) -> Plan:
 
     with Kernel.open() as kernel:
         hostchecks.host_is_free(kernel, plan.places, bridge, pod_cidrs)
-    return plan
+        notices += hostchecks.forwarding_drops(kernel, bridge)
+    return replace(plan, notices=tuple(notices))
 
 
 def _already(places: Locations, pid: int) -> CommandError:
