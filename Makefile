@@ -19,8 +19,8 @@ NEEDS := \
 	iptables:iptables \
 	/usr/lib/cni/bridge:containernetworking-plugins
 
-# The tests of the CNI library take networks over from containerd and give them back.
-test: NEEDS += ctr:containerd
+# The tests of the CNI library take networks over from containerd and give them back; others look at processes.
+test: NEEDS += ctr:containerd ps:procps
 
 .PHONY: help setup demo test lint bench soak fuzz format lock clean packages
 
