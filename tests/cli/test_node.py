@@ -9,11 +9,14 @@ import re
 import select
 import signal
 import subprocess
+from ipaddress import ip_interface
 from pathlib import Path
 
 import pytest
 import yaml
 
+from podwire.kernel.host import Kernel
+from podwire.plugins import masquerade
 from tests.cli.helpers import SERVER, SLEEPER, Machine, host, lines, output
 
 pytestmark = pytest.mark.kernel
@@ -302,6 +305,20 @@ def test_what_is_not_ours_keeps_the_bridge(machine: Machine) -> None:
     output("ip", "link", "delete", "mine0")
     assert "Everything is removed." in machine.podwire("down").stdout
     assert "podwire0" not in output("ip", "link")
+    assert not machine.root.exists()
+
+
+def test_what_another_runtime_attached_keeps_the_table(machine: Machine) -> None:
+    machine.up()
+    with Kernel.open() as kernel:
+        address = [ip_interface("10.77.0.2/24")]
+        masquerade.add(kernel, "other", "c1", "eth0", address, [address[0].network])
+        said = machine.podwire("down", status=1).stderr
+        assert "table inet podwire stays: still used by other/c1/eth0" in said
+        assert "10.77.0.2" in output("nft", "list", "table", "inet", "podwire")
+        masquerade.remove(kernel, "c1", "eth0", "other")
+    assert "Everything is removed." in machine.podwire("down").stdout
+    assert output("nft", "list", "ruleset") == ""
     assert not machine.root.exists()
 
 

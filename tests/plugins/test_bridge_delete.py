@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from podwire.cni.errors import CNIError
-from podwire.plugins import bridge_device
 from podwire.plugins.attachment import Identity
 from tests.plugins.helpers import GO_PLUGINS, Host, execute, links, reaches, run
 
@@ -167,16 +166,6 @@ def test_status_tells_of_an_exhausted_pool_and_of_a_name_that_is_taken(host: Hos
     with pytest.raises(CNIError, match="bridge taken: exists and is no bridge but a veth") as caught:
         host.call("STATUS", host.config("10.2.0.0/24", bridge="taken"))
     assert caught.value.code == 50
-
-
-def test_unused_bridges_of_ours_are_removed_and_others_stay(host: Host) -> None:
-    host.add(host.config("10.1.0.0/24"), host.pod("one"))
-    host.add(host.config("10.2.0.0/24", name="net2", bridge="pw2"), host.pod("two"))
-    run("ip", "link", "add", "theirs", "type", "bridge")
-    host.delete(host.config("10.1.0.0/24"), "one")
-    assert bridge_device.remove_unused(host.kernel) == ["pw0"]
-    assert {"pw2", "theirs"} <= set(links())
-    assert "pw0" not in links()
 
 
 def test_a_killed_add_is_cleaned_up_by_del(host: Host, config: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from ipaddress import ip_interface, ip_network
 import pytest
 
 from podwire.kernel.nft import Nft
-from podwire.plugins import masquerade, ruleset
+from podwire.plugins import masquerade
 from tests.plugins import nat_lab
 from tests.plugins.nat_lab import ID, Lab, Pod, sh
 
@@ -217,18 +217,3 @@ def test_several_addresses_of_one_family_and_none(lab: Lab) -> None:
     assert nat_lab.all_elements() == {}
     masquerade.add(lab.kernel, "net", "x", "eth0", [], [])
     assert nat_lab.all_elements() == {}
-
-
-def test_the_table_goes_with_the_last_attachment_only(lab: Lab, pod: Pod) -> None:
-    assert ruleset.remove_if_unused(lab.kernel.nft)
-    assert nat_lab.ruleset() == []
-    add(lab, pod)
-    nat_lab.portmap_call(lab, "ADD", pod, nat_lab.mapping(8080, 80))
-    before = nat_lab.ruleset()
-    assert not ruleset.remove_if_unused(lab.kernel.nft)
-    masquerade.remove(lab.kernel, pod.container_id, "eth0", "net")
-    assert not ruleset.remove_if_unused(lab.kernel.nft)
-    assert len(nat_lab.ruleset()) == len(before)
-    nat_lab.portmap_call(lab, "DEL", pod)
-    assert ruleset.remove_if_unused(lab.kernel.nft)
-    assert nat_lab.ruleset() == []

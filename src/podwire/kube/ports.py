@@ -7,7 +7,6 @@ address, ``::`` for every IPv6 address, and no address for both.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from podwire.kube.objects import ContainerPort, Pod
@@ -72,19 +71,6 @@ def host_ports(pod: Pod) -> list[HostPort]:
                 if host_port is not None:
                     found.append(host_port)
     return found
-
-
-def taken_ports(pod: Pod, others: Iterable[Pod]) -> list[tuple[HostPort, Pod]]:
-    """The host ports that ``pod`` cannot have on this node, each with the pod that has it."""
-    wanted = host_ports(pod)
-    return [
-        (mine, other)
-        for other in others
-        if other.metadata.uid != pod.metadata.uid
-        for theirs in host_ports(other)
-        for mine in wanted
-        if mine.overlaps(theirs)
-    ]
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -119,8 +119,3 @@ class VirtualClock:
 def timestamp(nanoseconds: int) -> str:
     """RFC 3339 in UTC with whole seconds, as the Kubernetes API writes times."""
     return datetime.fromtimestamp(nanoseconds // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def parse_timestamp(text: str) -> int:
-    """Nanoseconds since the epoch of an RFC 3339 time."""
-    return int(datetime.fromisoformat(text).timestamp() * SECOND)

@@ -133,13 +133,6 @@ def _remove_unused(kernel: Kernel, name: str, mac: str = "") -> bool:
     return True
 
 
-def remove_unused(kernel: Kernel) -> list[str]:
-    """Remove every bridge that is ours and has no ports, and return their names."""
-    ours = [link.name for link in links.list_links(kernel.route(), kind="bridge") if is_ours(link)]
-    with _lock:
-        return [name for name in ours if _remove_unused(kernel, name)]
-
-
 def is_ours(link: Link) -> bool:
     """Tell whether a bridge carries our alias."""
     return link.alias.startswith(f"{MARK} bridge ")

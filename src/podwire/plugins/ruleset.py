@@ -191,19 +191,6 @@ def remove_table(nft: Nft) -> None:
     nft.run(f"add table inet {TABLE}\ndelete table inet {TABLE}\n")
 
 
-def remove_if_unused(nft: Nft) -> bool:
-    """Remove the table if no attachment has anything in it; tell whether it is gone.
-
-    For the end of all work on this host: no ADD may run meanwhile. What somebody else put into the table goes
-    with it.
-    """
-    if any(nft.elements(each) for each in (*VERDICTS, PORTMAP_INDEX, MASQUERADE_INDEX)):
-        return False
-    if nft.has_table(TABLE):
-        remove_table(nft)
-    return True
-
-
 def sweep(nft: Nft) -> None:
     """Remove the chains of network settings that no element leads to any more."""
     wanted = {element.value for each in VERDICTS for element in nft.elements(each)}
