@@ -123,7 +123,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if _lacking:
         told = ", ".join(f"{number} for {kind}" for kind, number in sorted(_lacking.items()))
         terminalreporter.write_line(
-            f"left to make test-kernel, as this kernel lacks the links: {sum(_lacking.values())} tests ({told})"
+            f"left to make test-kernel, links that are lacking here: {sum(_lacking.values())} tests ({told})"
         )
 
 
