@@ -175,6 +175,8 @@ def _create(kernel: Kernel, plan: Plan) -> tuple[RouteSocket, int]:
 def _write_sysctls(plan: Plan) -> None:
     conf = f"net/ipv6/conf/{plan.identity.ifname}"
     values = {f"{conf}/accept_ra": 0, f"{conf}/autoconf": 0}
+    if any(ip.family == 4 for ip in plan.ips):
+        sysctl.write(f"net/ipv4/conf/{plan.identity.ifname}/arp_notify", 1)
     wanted = any(ip.family == 6 for ip in plan.ips)
     if wanted:
         if plan.dad:
