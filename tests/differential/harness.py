@@ -15,8 +15,8 @@ text), result, and the state of the host, of all pods and of the data directory;
         world.delete(config, "one")
 
 
-    def test_plain() -> None:
-        compare(scenario, HOST_END)
+    def test_plain(twins: Twins) -> None:
+        twins(scenario, HOST_END)
 
 A configuration is one plugin's (``cniVersion`` 1.0.0 and a name are filled in, ``DATA`` stands for the data
 directory), or a list of them: a chain, run with prevResult as a runtime does. What cannot be compared as it
