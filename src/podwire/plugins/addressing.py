@@ -24,7 +24,7 @@ _DAD_SECONDS = 5.0
 def write_sysctls(ifname: str, ips: Sequence[IPConfig], *, dad: bool = False) -> None:
     """Keep routers' advertisements out, have IPv6 where it is wanted, and new addresses announced.
 
-    In the calling thread's namespace. To be done before the link is up: from then on an advertisement would be
+    In the calling thread's namespace. To be done before the link is up: an advertisement would be
     taken. Raises :class:`KernelError`.
     """
     if any(ip.family == 4 for ip in ips):
