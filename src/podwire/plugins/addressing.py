@@ -31,6 +31,8 @@ def write_sysctls(ifname: str, ips: Sequence[IPConfig], *, dad: bool = False) ->
         sysctl.write(f"net/ipv4/conf/{ifname}/arp_notify", 1)
     conf = f"net/ipv6/conf/{ifname}"
     values = {f"{conf}/accept_ra": 0, f"{conf}/autoconf": 0}
+    if any(ip.family == 4 for ip in ips):
+        sysctl.write(f"net/ipv4/conf/{ifname}/arp_notify", 1)
     wanted = any(ip.family == 6 for ip in ips)
     if wanted:
         if dad:
