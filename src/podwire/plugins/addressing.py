@@ -18,21 +18,23 @@ from podwire.plugins import parsed
 from podwire.plugins.failures import KERNEL
 from podwire.plugins.parsed import IPInterface
 
+OPERATIONAL = ("up", "unknown")
+"""The operational states in which packets pass: netif_oper_up() in linux/netdevice.h."""
+_CARRIER_SECONDS = 2.0
 _DAD_SECONDS = 5.0
+_TICK = 0.0005
 
 
-def write_sysctls(ifname: str, ips: Sequence[IPConfig], *, dad: bool = False) -> None:
-    """Keep routers' advertisements out, have IPv6 where it is wanted, and new addresses announced.
+def write_sysctls(ifname: str, ips: Sequence[IPConfig], *, dad: bool = False, announce: bool = False) -> None:
+    """Keep routers' advertisements out, and have IPv6 where it is wanted; in the calling thread's namespace.
 
-    In the calling thread's namespace. To be done before the link is up: an advertisement would be
-    taken. Raises :class:`KernelError`.
+    ``announce`` has the link tell its IPv4 addresses to its neighbours when they are given.
+
+    To be done before the link is up: from then on an advertisement would be taken. Raises
+    :class:`KernelError`.
     """
-    if any(ip.family == 4 for ip in ips):
-        sysctl.write(f"net/ipv4/conf/{ifname}/arp_notify", 1)
     conf = f"net/ipv6/conf/{ifname}"
     values = {f"{conf}/accept_ra": 0, f"{conf}/autoconf": 0}
-    if any(ip.family == 4 for ip in ips):
-        sysctl.write(f"net/ipv4/conf/{ifname}/arp_notify", 1)
     wanted = any(ip.family == 6 for ip in ips)
     if wanted:
         if dad:
@@ -42,6 +44,8 @@ def write_sysctls(ifname: str, ips: Sequence[IPConfig], *, dad: bool = False) ->
             f"{conf}/keep_addr_on_down": 1,
             f"{conf}/ndisc_notify": 1,
         }
+    if announce:
+        values[f"net/ipv4/conf/{ifname}/arp_notify"] = 1
     try:
         sysctl.write_all(values)
     except KernelError as error:
@@ -124,6 +128,21 @@ def _route(index: int, route: Route, own: Sequence[IPInterface]) -> Message:
         onlink=onlink,
         append=True,  # another interface of the container may have a default route too
     )
+
+
+def wait_until_up(sock: RouteSocket, target: str, fine: tuple[str, ...] = ("up",)) -> None:
+    """Wait until packets pass: the kernel drops them until it has noticed the carrier (below 1 ms).
+
+    Raises TryLater if that has not happened after 2 s.
+    """
+    limit = time.monotonic() + _CARRIER_SECONDS
+    while True:
+        operstate, carrier = links.state(sock, target)
+        if carrier and operstate in fine:
+            return
+        if time.monotonic() > limit:
+            raise TryLater(f"link {target} has no carrier after {_CARRIER_SECONDS:.0f} s")
+        time.sleep(_TICK)
 
 
 def wait_for_dad(inside: RouteSocket, index: int) -> None:

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import time
 from collections.abc import Sequence
 
 import msgspec
 
-from podwire.cni.errors import TryLater
 from podwire.cni.plugin import IPConfig, Route
 from podwire.kernel import devices, links, neighbours
 from podwire.kernel.errors import KernelError
@@ -29,9 +27,6 @@ from podwire.plugins.failures import open_netns_if_there, undone_on_failure
 MARK = "podwire"
 """The first word of the alias of everything that is ours."""
 _ALIAS_BYTES = 255
-_CARRIER_SECONDS = 2.0
-_OPERATIONAL = ("up", "unknown")  # netif_oper_up() in linux/netdevice.h
-_TICK = 0.0005
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -126,10 +121,10 @@ def _configure(host: RouteSocket, inside: RouteSocket, index: int, plan: Plan) -
     host.send(*_host_end(plan))
     _forget_neighbours(host, plan)
     if plan.up:
-        _wait_until_up(inside, plan.identity.ifname)
-        _wait_until_up(host, plan.identity.host_end)
-        if plan.bridge.operstate not in _OPERATIONAL and not _spans(host, plan.bridge):
-            _wait_until_up(host, plan.bridge.name, _OPERATIONAL)
+        addressing.wait_until_up(inside, plan.identity.ifname)
+        addressing.wait_until_up(host, plan.identity.host_end)
+        if plan.bridge.operstate not in addressing.OPERATIONAL and not _spans(host, plan.bridge):
+            addressing.wait_until_up(host, plan.bridge.name, addressing.OPERATIONAL)
         if plan.dad:
             addressing.wait_for_dad(inside, index)
 
@@ -158,7 +153,7 @@ def _create(kernel: Kernel, plan: Plan) -> tuple[RouteSocket, int]:
                 mtu=plan.mtu or None,
             )
         )
-        addressing.write_sysctls(identity.ifname, plan.ips, dad=plan.dad)
+        addressing.write_sysctls(identity.ifname, plan.ips, dad=plan.dad, announce=True)
         index = devices.index(inside, identity.ifname)
     except BaseException:
         inside.close()
@@ -194,18 +189,6 @@ def _forget_neighbours(host: RouteSocket, plan: Plan) -> None:
         except KernelError as error:
             if error.errno != errno.ENOENT:
                 raise
-
-
-def _wait_until_up(sock: RouteSocket, target: str, fine: tuple[str, ...] = ("up",)) -> None:
-    """Wait until packets pass: the kernel drops them until it has noticed the carrier (below 1 ms)."""
-    limit = time.monotonic() + _CARRIER_SECONDS
-    while True:
-        operstate, carrier = links.state(sock, target)
-        if carrier and operstate in fine:
-            return
-        if time.monotonic() > limit:
-            raise TryLater(f"link {target} has no carrier after {_CARRIER_SECONDS:.0f} s")
-        time.sleep(_TICK)
 
 
 def find(kernel: Kernel, identity: Identity) -> Link | None:
@@ -245,7 +228,12 @@ def detach_foreign(netns: str, ifname: str, mac: str) -> None:
             inside.send(links.delete(link.index))
 
 
+def marks(network: str) -> tuple[str, str]:
+    """Return what the aliases of a network's attachments begin with."""
+    return f"{MARK} {network} ", f"{MARK} {_digest(network, 40)} "
+
+
 def host_ends(kernel: Kernel, network: str) -> list[Link]:
     """Return the host ends of all attachments of a network."""
-    marks = (f"{MARK} {network} ", f"{MARK} {_digest(network, 40)} ")
-    return [link for link in links.list_links(kernel.route(), kind="veth") if link.alias.startswith(marks)]
+    begin = marks(network)
+    return [link for link in links.list_links(kernel.route(), kind="veth") if link.alias.startswith(begin)]
