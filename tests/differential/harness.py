@@ -139,11 +139,28 @@ COMMON: tuple[Difference, ...] = (
         "all-link-local",
         "* / addresses / <link-local of its MAC>/64 dev *",
         "as above",
-        go=True,
+        go="",
         ours=ABSENT,
     ),
     Difference(
         "all-link-local", "* / routes / unicast fe80::/64 dev *", "as above", go="kernel", ours=ABSENT
+    ),
+    Difference(
+        "all-dad",
+        "* / addresses / *:*/* dev *",
+        "an address that the IPAM gave to one container alone need not be probed for: pods start at once",
+        go="",
+        ours="nodad",
+    ),
+    Difference(
+        "all-dad", "* / addresses / <link-local of its MAC>/64 dev *", "as above", go="", ours="nodad"
+    ),
+    Difference(
+        "all-addresses-kept",
+        "* / sysctls / * / ipv6/keep_addr_on_down",
+        "an interface that goes down and up has its IPv6 addresses, as it has those of IPv4",
+        go="0",
+        ours="1",
     ),
     Difference(
         "all-router-advertisements",
