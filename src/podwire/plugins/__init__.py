@@ -16,6 +16,7 @@ _MODULES = {
     "host-local": "host_local",
     "loopback": "loopback",
     "portmap": "portmap",
+    "ptp": "ptp",
 }
 
 TYPES = tuple(_MODULES)

@@ -16,7 +16,7 @@ from podwire.kernel.message import Message
 from podwire.kernel.netlink import RouteSocket
 from podwire.plugins import parsed
 from podwire.plugins.failures import KERNEL
-from podwire.plugins.parsed import IPInterface
+from podwire.plugins.parsed import IPInterface, IPNetwork
 
 OPERATIONAL = ("up", "unknown")
 """The operational states in which packets pass: netif_oper_up() in linux/netdevice.h."""
@@ -35,8 +35,6 @@ def write_sysctls(ifname: str, ips: Sequence[IPConfig], *, dad: bool = False, an
     """
     conf = f"net/ipv6/conf/{ifname}"
     values = {f"{conf}/accept_ra": 0, f"{conf}/autoconf": 0}
-    if any(ip.family == 4 for ip in ips):
-        sysctl.write(f"net/ipv4/conf/{ifname}/arp_notify", 1)
     wanted = any(ip.family == 6 for ip in ips)
     if wanted:
         if dad:
@@ -62,18 +60,26 @@ def requests(
     wanted_routes: Sequence[Route],
     *,
     dad: bool = False,
+    prefix_routes: bool = True,
+    before_routes: Sequence[Message] = (),
 ) -> list[Message]:
     """Return what gives a link its addresses, sets it up and adds its routes.
 
-    ``local`` is its link-local address, given where it has another IPv6 address.
+    ``local`` is its link-local address, given where it has another IPv6 address. Without ``prefix_routes`` no
+    address brings the route to its subnet; then ``before_routes``, sent first, lead to the gateways.
     """
     messages = [links.configure(index, addr_gen_mode=AddrGenMode.NONE)]
     wanted: list[IPInterface] = [parsed.interface(ip.address) for ip in ips]
     if any(one.version == 6 for one in wanted):
         messages.append(addresses.add(index, local, nodad=not dad, scope=addresses.SCOPE_LINK))
-    messages += [addresses.add(index, one, nodad=not dad, broadcast=broadcast(one)) for one in wanted]
-    messages.append(links.configure(index, up=True))
-    messages += [_route(index, route, wanted) for route in effective_routes(wanted_routes, ips)]
+    messages += [
+        addresses.add(index, one, nodad=not dad, broadcast=broadcast(one), prefix_route=prefix_routes)
+        for one in wanted
+    ]
+    messages += [links.configure(index, up=True), *before_routes]
+    reached = [one.network for one in wanted] if prefix_routes else []
+    reached += [parsed.network(ip.gateway) for ip in ips if ip.gateway and not prefix_routes]
+    messages += [_route(index, route, reached) for route in effective_routes(wanted_routes, ips)]
     return messages
 
 
@@ -113,11 +119,9 @@ def effective_routes(wanted: Iterable[Route], ips: Sequence[IPConfig]) -> list[R
     return result
 
 
-def _route(index: int, route: Route, own: Sequence[IPInterface]) -> Message:
+def _route(index: int, route: Route, reached: Sequence[IPNetwork]) -> Message:
     gateway = parsed.address(route.gw) if route.gw else None
-    onlink = (
-        gateway is not None and not gateway.is_link_local and not any(gateway in one.network for one in own)
-    )
+    onlink = gateway is not None and not gateway.is_link_local and not any(gateway in one for one in reached)
     return routes.add(
         parsed.network(route.dst),
         device=index,

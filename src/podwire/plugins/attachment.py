@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import errno
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -99,19 +100,43 @@ class Plan(msgspec.Struct, frozen=True):
     up: bool = True
 
 
-def attach(kernel: Kernel, container: Netns, plan: Plan) -> None:
-    """Make the pair, all of it or nothing. Raises :class:`KernelError`, or CNIError for a wait that ends."""
-    identity = plan.identity
+@contextmanager
+def pair(
+    kernel: Kernel,
+    container: Netns,
+    identity: Identity,
+    *,
+    mac: str,
+    mtu: int = 0,
+    ips: Sequence[IPConfig] = (),
+    dad: bool = False,
+) -> Iterator[tuple[RouteSocket, int]]:
+    """Have the pair there, both ends down; if the block fails, it goes again.
+
+    Yields a socket in the container's namespace and the index of the end there, whose sysctls fit ``ips``.
+    Raises :class:`KernelError`, EEXIST if either name is taken.
+    """
     with undone_on_failure() as undo:
         try:
-            inside, index = container.run(lambda: _create(kernel, plan))
+            inside, index = container.run(
+                lambda: _create(kernel, identity, mac=mac, mtu=mtu, ips=ips, dad=dad)
+            )
         except KernelError as error:
             if error.errno != errno.EEXIST:  # of either name: then it is not of our making
                 undo.append(lambda: detach(kernel, identity))
             raise
         undo.append(lambda: detach(kernel, identity))
         with inside:
-            _configure(kernel.route(), inside, index, plan)
+            yield inside, index
+
+
+def attach(kernel: Kernel, container: Netns, plan: Plan) -> None:
+    """Make the pair, all of it or nothing. Raises :class:`KernelError`, or CNIError for a wait that ends."""
+    with pair(kernel, container, plan.identity, mac=plan.mac, mtu=plan.mtu, ips=plan.ips, dad=plan.dad) as (
+        inside,
+        index,
+    ):
+        _configure(kernel.route(), inside, index, plan)
 
 
 def _configure(host: RouteSocket, inside: RouteSocket, index: int, plan: Plan) -> None:
@@ -135,12 +160,13 @@ def _spans(host: RouteSocket, bridge: Link) -> bool:
     return link is not None and bool(link.data.get("stp"))
 
 
-def _create(kernel: Kernel, plan: Plan) -> tuple[RouteSocket, int]:
+def _create(
+    kernel: Kernel, identity: Identity, *, mac: str, mtu: int, ips: Sequence[IPConfig], dad: bool
+) -> tuple[RouteSocket, int]:
     """Make the pair from inside the container's namespace; return a socket there and the end's index.
 
     The sysctls come before the link is up: from then on a router's advertisement would be taken.
     """
-    identity = plan.identity
     inside = RouteSocket.open()
     try:
         inside.send(
@@ -148,12 +174,12 @@ def _create(kernel: Kernel, plan: Plan) -> tuple[RouteSocket, int]:
                 identity.ifname,
                 identity.host_end,
                 peer_netns=kernel.netns,
-                mac=plan.mac,
+                mac=mac,
                 peer_mac=identity.host_mac,
-                mtu=plan.mtu or None,
+                mtu=mtu or None,
             )
         )
-        addressing.write_sysctls(identity.ifname, plan.ips, dad=plan.dad)
+        addressing.write_sysctls(identity.ifname, ips, dad=dad, announce=True)
         index = devices.index(inside, identity.ifname)
     except BaseException:
         inside.close()
