@@ -13,10 +13,14 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "bridge": "bridge",
+    "dummy": "dummy",
     "host-local": "host_local",
+    "ipvlan": "ipvlan",
     "loopback": "loopback",
     "portmap": "portmap",
     "ptp": "ptp",
+    "vlan": "vlan",
+    "vrf": "vrf",
 }
 
 TYPES = tuple(_MODULES)

@@ -20,7 +20,7 @@ from podwire.cni import fields
 from podwire.cni.errors import AlreadyAttached, CNIError, InvalidConfig, NotAvailable, TryLater, joined
 from podwire.cni.plugin import DNS, Interface, IPConfig, Request, Result
 from podwire.cni.types import NO_DNS
-from podwire.kernel import devices, links, netns, routes
+from podwire.kernel import devices, link_kinds, links, netns, routes
 from podwire.kernel.errors import KernelError, NetnsError
 from podwire.kernel.host import Kernel
 from podwire.kernel.links import Link
@@ -132,7 +132,7 @@ def made(kernel: Kernel, container: Netns, identity: Identity, wanted: Sublink) 
                 check_mtu(wanted.mtu, master)
                 parent, carrier = master.index, master.carrier
             # Under its own name it could be taken for a link of the host, since the kernel looks there too.
-            name = _first_name(identity)
+            name = first_name(identity)
             undo.append(lambda: remove(inside, identity, wanted.kind))
             sock.send(wanted.build(name, parent, None if wanted.inside else container))
         index = devices.index(inside, name)
@@ -143,7 +143,8 @@ def made(kernel: Kernel, container: Netns, identity: Identity, wanted: Sublink) 
         yield Made(inside, link, carrier)
 
 
-def _first_name(identity: Identity) -> str:
+def first_name(identity: Identity) -> str:
+    """Return the name that the attachment's link has for a moment."""
     return f"new-{identity.host_end[4:]}"
 
 
@@ -183,6 +184,7 @@ def configure(container: Netns, made: Made, wanted: Sublink, result: Result) -> 
     if made.carrier:
         with suppress(TryLater):  # with the master's carrier it comes at any time, as without an ADD
             addressing.wait_until_up(made.sock, link.name, addressing.OPERATIONAL)
+    addressing.wait_until_local(made.sock, link.index, result.ips)
 
 
 def add(
@@ -236,7 +238,7 @@ def check(request: Request[Any], kernel: Kernel, wanted: Sublink) -> Link:
 
 def remove(inside: RouteSocket, identity: Identity, kind: str) -> bool:
     """Delete the attachment's link, whatever its name is by now. False if there is none."""
-    first = _first_name(identity)
+    first = first_name(identity)
     found = [
         link
         for link in links.list_links(inside, kind=kind)
@@ -306,14 +308,15 @@ def gc(request: Request[Any], kind: str) -> None:
 
 def _collect(network: str, kind: str, keep: set[str]) -> None:
     marks = attachment.marks(network)
-    for container in _containers():
+    for container in containers():
         with container, RouteSocket.open(container) as inside:
             for link in links.list_links(inside, kind=kind):
                 if link.alias.startswith(marks) and link.alias not in keep:
                     _delete(inside, link)
 
 
-def _containers() -> Iterator[Netns]:
+def containers() -> Iterator[Netns]:
+    """Open the pinned namespaces one after the other; whoever takes one closes it."""
     try:
         paths = sorted(NETNS_DIRECTORY.iterdir())
     except OSError:
@@ -326,10 +329,17 @@ def _containers() -> Iterator[Netns]:
 
 
 def status(request: Request[Any], kernel: Kernel, wanted: Sublink) -> None:
-    """Raise NotAvailable (50) if the host has no master, or what the IPAM plugin's STATUS raises."""
-    if wanted.master and not wanted.inside:
-        with told(f"{wanted.kind} over {wanted.master}"):
-            if links.get(kernel.route(), wanted.master, details=False) is None:
-                raise NotAvailable(f'master "{wanted.master}": there is no such interface')
+    """Raise NotAvailable (50) if an ADD could not succeed: no such links, no master, no address left."""
+    with told(wanted.kind):
+        require_kind(kernel, wanted.kind)
+        wanted_here = wanted.master and not wanted.inside
+        if wanted_here and links.get(kernel.route(), wanted.master, details=False) is None:
+            raise NotAvailable(f'master "{wanted.master}": there is no such interface')
     if request.ipam_type:
         request.delegate(request.ipam_type)
+
+
+def require_kind(kernel: Kernel, kind: str) -> None:
+    """Raise NotAvailable (50) if the kernel has no links of a kind."""
+    if not link_kinds.is_known(kernel.route(), kind):
+        raise NotAvailable(f"this kernel has no links of kind {kind}")

@@ -70,19 +70,22 @@ def container_end(
         for ip in ips:
             if parsed.interface(ip.address) not in held:
                 raise _fail(f"interface {ifname}: the address {ip.address} is missing")
-        _routes(inside, link.index, result, ifname)
+        routes(inside, link, result)
     return link
 
 
-def _routes(inside: RouteSocket, index: int, result: Result, ifname: str) -> None:
-    ips = result.ips_of(ifname)
+def routes(inside: RouteSocket, link: Link, result: Result) -> None:
+    """Verify the routes of a result; a VRF that has taken the link has those of the main table in its own."""
+    ips = result.ips_of(link.name)
     families = {ip.family for ip in ips}
+    master = get(inside, link.master) if link.master else None
+    main = master.data["table"] if master is not None and master.kind == "vrf" else TABLE_MAIN
     present = {
         (one.destination, way.gateway, one.table)
         for family in families
         for one in list_routes(inside, family)
         for way in one.nexthops or (one,)
-        if way.device == index
+        if way.device == link.index
     }
     for route in effective_routes(result.routes, ips):
         if route.family not in families:
@@ -90,11 +93,11 @@ def _routes(inside: RouteSocket, index: int, result: Result, ifname: str) -> Non
         key = (
             parsed.network(route.dst),
             parsed.address(route.gw) if route.gw else None,
-            TABLE_MAIN if route.table is None else route.table,
+            main if route.table in {None, TABLE_MAIN} else route.table,
         )
         if key not in present:
             via = f" by {route.gw}" if route.gw else ""
-            raise _fail(f"interface {ifname}: the route to {route.dst}{via} is missing")
+            raise _fail(f"interface {link.name}: the route to {route.dst}{via} is missing")
 
 
 def gateway(kernel: Kernel, bridge: Link, needed: Sequence[IPInterface]) -> None:
