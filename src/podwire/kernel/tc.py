@@ -137,7 +137,7 @@ def tbf(
 def htb(
     index: int, *, default: int, handle: int = 1 << 16, parent: int = ROOT, replace: bool = False
 ) -> Message:
-    """Put a hierarchy of token buckets on a link; what no filter sends away goes to class minor ``default``."""
+    """Put a hierarchy of token buckets on a link; the rest goes to the class of minor ``default``."""
     options = HTB.encode({"init": HTB_INIT.pack(_HTB_VERSION, 10, default, 0, 0)})
     return _qdisc(index, "htb", handle, parent, options, replace=replace)
 
