@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from podwire.cni.plugin import Plugin
 
 _MODULES = {
+    "bandwidth": "bandwidth",
     "bridge": "bridge",
     "host-local": "host_local",
     "loopback": "loopback",
