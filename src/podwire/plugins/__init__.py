@@ -16,6 +16,9 @@ _MODULES = {
     "host-local": "host_local",
     "loopback": "loopback",
     "portmap": "portmap",
+    "sbr": "sbr",
+    "static": "static",
+    "tuning": "tuning",
 }
 
 TYPES = tuple(_MODULES)
