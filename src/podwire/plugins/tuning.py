@@ -303,7 +303,7 @@ def _restore(request: Request[Anything], container: Netns, backup: Backup) -> No
             except KernelError as error:
                 if error.errno not in _IMPOSSIBLE | {errno.ENODEV}:
                     raise
-                request.stderr.append(f"tuning: {name} of {request.ifname} is not put back: {error}\n")
+                request.stderr.append(f"tuning: {name} of {request.ifname} is not put back: {error}")
 
 
 def gc(request: Request[Anything], _kernel: Any) -> None:
