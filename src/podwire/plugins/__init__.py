@@ -18,6 +18,9 @@ _MODULES = {
     "loopback": "loopback",
     "portmap": "portmap",
     "ptp": "ptp",
+    "sbr": "sbr",
+    "static": "static",
+    "tuning": "tuning",
 }
 
 TYPES = tuple(_MODULES)
