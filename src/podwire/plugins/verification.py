@@ -13,7 +13,7 @@ from podwire.kernel.netlink import RouteSocket
 from podwire.kernel.netns import Netns
 from podwire.kernel.routes import TABLE_MAIN, list_routes
 from podwire.plugins import parsed
-from podwire.plugins.attachment import effective_routes
+from podwire.plugins.addressing import effective_routes
 from podwire.plugins.failures import KERNEL
 from podwire.plugins.parsed import IPInterface
 
