@@ -15,6 +15,7 @@ _MODULES = {
     "bridge": "bridge",
     "host-local": "host_local",
     "loopback": "loopback",
+    "macvlan": "macvlan",
     "portmap": "portmap",
     "ptp": "ptp",
 }
