@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "bridge": "bridge",
+    "dhcp": "dhcp",
     "host-local": "host_local",
     "loopback": "loopback",
     "portmap": "portmap",
