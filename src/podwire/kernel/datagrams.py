@@ -1,4 +1,4 @@
-"""UDP over IPv4 on an interface that has no address yet: raw sockets of one port (packet(7), RFC 768, 791)."""
+"""UDP over IPv4 on an interface that has no address yet: raw sockets of one port (packet(7), RFC 768)."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "bandwidth": "bandwidth",
     "bridge": "bridge",
+    "dhcp": "dhcp",
     "host-local": "host_local",
     "loopback": "loopback",
     "macvlan": "macvlan",

@@ -27,7 +27,7 @@ from podwire.kernel.links import Link
 from podwire.kernel.message import Message
 from podwire.kernel.netlink import RouteSocket
 from podwire.kernel.netns import Netns
-from podwire.plugins import addressing, attachment, verification
+from podwire.plugins import addressing, attachment, leasing, verification
 from podwire.plugins.attachment import Identity
 from podwire.plugins.failures import (
     KERNEL,
@@ -168,6 +168,8 @@ def addressed(request: Request[Any]) -> Iterator[Result]:
     if not request.ipam_type:
         yield Result()
         return
+    if leasing.needs_interface(request):
+        leasing.prepare(request)
     with request.delegated(request.ipam_type) as result:
         if not result.ips:
             raise InvalidConfig(f'ipam plugin "{request.ipam_type}" returned no address')
@@ -262,8 +264,12 @@ def delete(request: Request[Any], kind: str) -> None:
     """
     errors: list[CNIError] = []
     what = f"{kind} {request.ifname}"
+    leased = leasing.needs_interface(request)
+    if leased:
+        attempt(errors, what, lambda: request.delegate(request.ipam_type))
     unlinked = attempt(errors, what, lambda: _unlink(request, kind))
-    if unlinked and request.ipam_type:  # an address whose link is still there must not be given again
+    # An address whose link is still there must not be given again.
+    if unlinked and request.ipam_type and not leased:
         attempt(errors, what, lambda: request.delegate(request.ipam_type))
     if errors:
         raise joined(errors)
