@@ -14,9 +14,15 @@ if TYPE_CHECKING:
 _MODULES = {
     "bandwidth": "bandwidth",
     "bridge": "bridge",
+    "dhcp": "dhcp",
     "host-local": "host_local",
     "loopback": "loopback",
+    "macvlan": "macvlan",
     "portmap": "portmap",
+    "ptp": "ptp",
+    "sbr": "sbr",
+    "static": "static",
+    "tuning": "tuning",
 }
 
 TYPES = tuple(_MODULES)

@@ -54,9 +54,9 @@ def _script(name: str, python: str) -> str:
     home = str(Path(podwire.__file__).resolve().parents[1])
     code = (
         f"import sys; sys.path.append({home!r}); "
-        f"from podwire.plugins.__main__ import main; sys.exit(main([{name!r}]))"
+        f"from podwire.plugins.__main__ import main; sys.exit(main([{name!r}, *sys.argv[1:]]))"
     )
-    return f"#!/bin/sh\n{MARK}\nexec {shlex.quote(python)} -I -c {shlex.quote(code)}\n"
+    return f'#!/bin/sh\n{MARK}\nexec {shlex.quote(python)} -I -c {shlex.quote(code)} "$@"\n'
 
 
 def _ours(path: Path) -> bool:
