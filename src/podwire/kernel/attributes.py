@@ -35,7 +35,9 @@ class Codec(Protocol):
         """The value, from the payload alone."""
 
 
-class _Codec(NamedTuple):
+class PayloadCodec(NamedTuple):
+    """A codec of two functions."""
+
     pack: Callable[[int, Any], bytes]
     unpack: Callable[[bytes], Any]
 
@@ -48,7 +50,7 @@ def attribute(number: int, payload: bytes) -> bytes:
     return _HEADER.pack(size + 4, number) + payload + _PADDING[size & 3]
 
 
-def _integer(layout: str) -> _Codec:
+def _integer(layout: str) -> PayloadCodec:
     payload = struct.Struct(f"={layout}")
     size = payload.size
     whole = struct.Struct(f"=HH{layout}{-size % 4}x").pack
@@ -62,7 +64,7 @@ def _integer(layout: str) -> _Codec:
         value: int = read(data)[0]
         return value
 
-    return _Codec(pack, unpack)
+    return PayloadCodec(pack, unpack)
 
 
 def _pack_be16(number: int, value: int) -> bytes:
@@ -139,19 +141,19 @@ U16 = _integer("H")
 U32 = _integer("I")
 S32 = _integer("i")
 U64 = _integer("Q")
-BE16 = _Codec(_pack_be16, _unpack_be16)
-SWITCH = _Codec(_pack_switch, lambda data: U8.unpack(data) != 0)
+BE16 = PayloadCodec(_pack_be16, _unpack_be16)
+SWITCH = PayloadCodec(_pack_switch, lambda data: U8.unpack(data) != 0)
 """A bool in one byte."""
-FLAG = _Codec(_pack_flag, lambda data: True)
+FLAG = PayloadCodec(_pack_flag, lambda data: True)
 """A bool by presence, without payload."""
-STRING = _Codec(_pack_string, _unpack_string)
+STRING = PayloadCodec(_pack_string, _unpack_string)
 """Text that ends with a NUL; bytes that are not UTF-8 survive as surrogates."""
-IFNAME = _Codec(_pack_name, _unpack_string)
-MAC = _Codec(_pack_mac, _unpack_mac)
+IFNAME = PayloadCodec(_pack_name, _unpack_string)
+MAC = PayloadCodec(_pack_mac, _unpack_mac)
 """``aa:bb:cc:dd:ee:ff``; addresses of other lengths are read, not written."""
-IP = _Codec(_pack_ip, _unpack_ip)
-BINARY = _Codec(attribute, bytes)
-NESTED_BYTES = _Codec(_pack_nested, bytes)
+IP = PayloadCodec(_pack_ip, _unpack_ip)
+BINARY = PayloadCodec(attribute, bytes)
+NESTED_BYTES = PayloadCodec(_pack_nested, bytes)
 """A nest that another table encodes or decodes, chosen by a neighbour (link kind and its data)."""
 
 

@@ -9,7 +9,21 @@ from typing import Any
 
 import msgspec
 
-from podwire.kernel.attributes import BE16, IFNAME, IP, MAC, NESTED_BYTES, STRING, SWITCH, U8, U16, U32, Table
+from podwire.kernel.attributes import (
+    BE16,
+    IFNAME,
+    IP,
+    MAC,
+    NESTED_BYTES,
+    STRING,
+    SWITCH,
+    U8,
+    U16,
+    U32,
+    PayloadCodec,
+    Table,
+    attribute,
+)
 from podwire.kernel.errors import MalformedReply
 
 IFF_UP = 0x1
@@ -38,6 +52,44 @@ class MacvlanMode(enum.IntEnum):
     VEPA = 2
     BRIDGE = 4
     PASSTHRU = 8
+
+
+class IpvlanMode(enum.IntEnum):
+    """IPVLAN_MODE_*: what decides which link a packet goes to."""
+
+    L2 = 0
+    L3 = 1
+    L3S = 2
+
+
+class IpvlanFlag(enum.IntFlag):
+    """IPVLAN_F_*: whether links of one parent reach one another: yes (BRIDGE), no, or by way of a switch."""
+
+    BRIDGE = 0
+    PRIVATE = 1
+    VEPA = 2
+
+
+class VlanFlag(enum.IntFlag):
+    """VLAN_FLAG_*."""
+
+    REORDER_HDR = 0x1
+    GVRP = 0x2
+    LOOSE_BINDING = 0x4
+    MVRP = 0x8
+    BRIDGE_BINDING = 0x10
+
+
+_VLAN_FLAGS = struct.Struct("=II")
+
+
+def _pack_vlan_flags(number: int, value: tuple[int, int]) -> bytes:
+    return attribute(number, _VLAN_FLAGS.pack(*value))
+
+
+def _unpack_vlan_flags(data: bytes) -> VlanFlag:
+    flags, _ = _VLAN_FLAGS.unpack_from(data)
+    return VlanFlag(flags)
 
 
 _INFO = Table(
@@ -112,7 +164,23 @@ VXLAN = Table(
     udp_zero_csum6_tx=(19, SWITCH),
     udp_zero_csum6_rx=(20, SWITCH),
 )
-_DATA = {"bridge": BRIDGE, "macvlan": MACVLAN, "vxlan": VXLAN}
+VLAN = Table(
+    "vlan",
+    id=(1, U16),
+    # struct ifla_vlan_flags: written as (flags, mask), read as the flags.
+    flags=(2, PayloadCodec(_pack_vlan_flags, _unpack_vlan_flags)),
+    protocol=(5, BE16),
+)
+IPVLAN = Table("ipvlan", mode=(1, U16), flags=(2, U16))
+VRF = Table("vrf", table=(1, U32))
+_DATA = {
+    "bridge": BRIDGE,
+    "ipvlan": IPVLAN,
+    "macvlan": MACVLAN,
+    "vlan": VLAN,
+    "vrf": VRF,
+    "vxlan": VXLAN,
+}
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -121,7 +189,7 @@ class Link(msgspec.Struct, frozen=True):
     ``kind`` is "" for links without one (loopback, hardware). ``peer_index`` is IFLA_LINK: the peer of a
     veth, the parent of a macvlan, 0 for none; it counts in namespace ``peer_netns_id`` (None: this one).
     ``master`` is 0 for none. ``promisc`` is the flag that was asked for, ``promiscuity`` the kernel's count.
-    ``data`` holds what the link's kind says (see bridge, macvlan, vxlan), ``port`` what its bridge says.
+    ``data`` holds what the link's kind says (see the tables above), ``port`` what its bridge says.
     """
 
     index: int

@@ -52,6 +52,7 @@ __all__ = [
     "ifb",
     "list_links",
     "macvlan",
+    "make",
     "parse",
     "state",
     "veth",
@@ -97,7 +98,7 @@ def veth(
         }
     )
     data = attribute(_VETH_PEER, HEADER.pack(_AF_UNSPEC, 0, peer_index, 0, 0) + other)
-    return _make("veth", name, data, index=index, mac=mac, mtu=mtu, up=up, txqlen=txqlen)
+    return make("veth", name, data, index=index, mac=mac, mtu=mtu, up=up, txqlen=txqlen)
 
 
 def bridge(
@@ -129,7 +130,7 @@ def bridge(
             "nf_call_ip6tables": nf_call_ip6tables,
         }
     )
-    return _make("bridge", name, data, index=index, mac=mac, mtu=mtu, up=up)
+    return make("bridge", name, data, index=index, mac=mac, mtu=mtu, up=up)
 
 
 def macvlan(
@@ -149,18 +150,19 @@ def macvlan(
     In passthru mode the kernel gives it the parent's address, whatever ``mac`` says.
     """
     data = MACVLAN.encode({"mode": mode, "bc_queue_len": bc_queue_len})
-    return _make("macvlan", name, data, index=index, mac=mac, mtu=mtu, up=up, parent=parent, netns=netns)
+    return make("macvlan", name, data, index=index, mac=mac, mtu=mtu, up=up, parent=parent, netns=netns)
 
 
 def ifb(
     name: str,
     *,
+    mac: str | None = None,
     mtu: int | None = None,
     up: bool = False,
     txqlen: int | None = None,
 ) -> Message:
     """Make an intermediate functional block device, where ingress is shaped as egress."""
-    return _make("ifb", name, b"", mtu=mtu, up=up, txqlen=txqlen)
+    return make("ifb", name, b"", mac=mac, mtu=mtu, up=up, txqlen=txqlen)
 
 
 def vxlan(
@@ -202,7 +204,7 @@ def vxlan(
             "udp_csum": udp_csum,
         }
     )
-    return _make("vxlan", name, data, mac=mac, mtu=mtu, up=up)
+    return make("vxlan", name, data, mac=mac, mtu=mtu, up=up)
 
 
 def configure(
@@ -357,7 +359,7 @@ def list_links(sock: RouteSocket, *, master: int | None = None, kind: str | None
     ]
 
 
-def _make(
+def make(
     kind: str,
     name: str,
     data: bytes,
@@ -370,6 +372,10 @@ def _make(
     parent: int | None = None,
     netns: Netns | int | None = None,
 ) -> Message:
+    """Make a link of any kind; ``data`` are the attributes of that kind, encoded (IFLA_INFO_DATA).
+
+    ``parent`` is an index in the socket's namespace, ``netns`` where the link is born (None: there as well).
+    """
     attributes = LINK.encode(
         {
             "name": name,

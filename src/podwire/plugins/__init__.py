@@ -12,10 +12,15 @@ if TYPE_CHECKING:
     from podwire.cni.plugin import Plugin
 
 _MODULES = {
+    "bandwidth": "bandwidth",
     "bridge": "bridge",
     "host-local": "host_local",
     "loopback": "loopback",
     "portmap": "portmap",
+    "ptp": "ptp",
+    "sbr": "sbr",
+    "static": "static",
+    "tuning": "tuning",
 }
 
 TYPES = tuple(_MODULES)

@@ -9,36 +9,25 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import time
-from collections.abc import Iterable, Sequence
-from ipaddress import (
-    IPv4Address,
-    IPv6Address,
-    IPv6Interface,
-)
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
-from podwire.cni.errors import CNIError, TryLater
 from podwire.cni.plugin import IPConfig, Route
-from podwire.kernel import addresses, devices, links, neighbours, routes, sysctl
+from podwire.kernel import devices, links, neighbours
 from podwire.kernel.errors import KernelError
 from podwire.kernel.host import Kernel
 from podwire.kernel.links import AddrGenMode, Link
 from podwire.kernel.message import Message
 from podwire.kernel.netlink import RouteSocket
 from podwire.kernel.netns import Netns
-from podwire.plugins import parsed
-from podwire.plugins.failures import KERNEL, open_netns_if_there, undone_on_failure
-from podwire.plugins.parsed import IPInterface
+from podwire.plugins import addressing, parsed
+from podwire.plugins.failures import open_netns_if_there, undone_on_failure
 
 MARK = "podwire"
 """The first word of the alias of everything that is ours."""
 _ALIAS_BYTES = 255
-_CARRIER_SECONDS = 2.0
-_OPERATIONAL = ("up", "unknown")  # netif_oper_up() in linux/netdevice.h
-_DAD_SECONDS = 5.0
-_TICK = 0.0005
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -111,33 +100,58 @@ class Plan(msgspec.Struct, frozen=True):
     up: bool = True
 
 
-def attach(kernel: Kernel, container: Netns, plan: Plan) -> None:
-    """Make the pair, all of it or nothing. Raises :class:`KernelError`, or CNIError for a wait that ends."""
-    identity = plan.identity
+@contextmanager
+def pair(
+    kernel: Kernel,
+    container: Netns,
+    identity: Identity,
+    *,
+    mac: str,
+    mtu: int = 0,
+    ips: Sequence[IPConfig] = (),
+    dad: bool = False,
+) -> Iterator[tuple[RouteSocket, int]]:
+    """Have the pair there, both ends down; if the block fails, it goes again.
+
+    Yields a socket in the container's namespace and the index of the end there, whose sysctls fit ``ips``.
+    Raises :class:`KernelError`, EEXIST if either name is taken.
+    """
     with undone_on_failure() as undo:
         try:
-            inside, index = container.run(lambda: _create(kernel, plan))
+            inside, index = container.run(
+                lambda: _create(kernel, identity, mac=mac, mtu=mtu, ips=ips, dad=dad)
+            )
         except KernelError as error:
             if error.errno != errno.EEXIST:  # of either name: then it is not of our making
                 undo.append(lambda: detach(kernel, identity))
             raise
         undo.append(lambda: detach(kernel, identity))
         with inside:
-            _configure(kernel.route(), inside, index, plan)
+            yield inside, index
+
+
+def attach(kernel: Kernel, container: Netns, plan: Plan) -> None:
+    """Make the pair, all of it or nothing. Raises :class:`KernelError`, or CNIError for a wait that ends."""
+    with pair(kernel, container, plan.identity, mac=plan.mac, mtu=plan.mtu, ips=plan.ips, dad=plan.dad) as (
+        inside,
+        index,
+    ):
+        _configure(kernel.route(), inside, index, plan)
 
 
 def _configure(host: RouteSocket, inside: RouteSocket, index: int, plan: Plan) -> None:
     if plan.up:
-        inside.send(*_container_end(index, plan))
+        local = addressing.link_local(plan.mac)
+        inside.send(*addressing.requests(index, local, plan.ips, plan.routes, dad=plan.dad))
     host.send(*_host_end(plan))
     _forget_neighbours(host, plan)
     if plan.up:
-        _wait_until_up(inside, plan.identity.ifname)
-        _wait_until_up(host, plan.identity.host_end)
-        if plan.bridge.operstate not in _OPERATIONAL and not _spans(host, plan.bridge):
-            _wait_until_up(host, plan.bridge.name, _OPERATIONAL)
+        addressing.wait_until_up(inside, plan.identity.ifname)
+        addressing.wait_until_up(host, plan.identity.host_end)
+        if plan.bridge.operstate not in addressing.OPERATIONAL and not _spans(host, plan.bridge):
+            addressing.wait_until_up(host, plan.bridge.name, addressing.OPERATIONAL)
         if plan.dad:
-            _wait_for_dad(inside, index)
+            addressing.wait_for_dad(inside, index)
 
 
 def _spans(host: RouteSocket, bridge: Link) -> bool:
@@ -146,12 +160,13 @@ def _spans(host: RouteSocket, bridge: Link) -> bool:
     return link is not None and bool(link.data.get("stp"))
 
 
-def _create(kernel: Kernel, plan: Plan) -> tuple[RouteSocket, int]:
+def _create(
+    kernel: Kernel, identity: Identity, *, mac: str, mtu: int, ips: Sequence[IPConfig], dad: bool
+) -> tuple[RouteSocket, int]:
     """Make the pair from inside the container's namespace; return a socket there and the end's index.
 
     The sysctls come before the link is up: from then on a router's advertisement would be taken.
     """
-    identity = plan.identity
     inside = RouteSocket.open()
     try:
         inside.send(
@@ -159,104 +174,17 @@ def _create(kernel: Kernel, plan: Plan) -> tuple[RouteSocket, int]:
                 identity.ifname,
                 identity.host_end,
                 peer_netns=kernel.netns,
-                mac=plan.mac,
+                mac=mac,
                 peer_mac=identity.host_mac,
-                mtu=plan.mtu or None,
+                mtu=mtu or None,
             )
         )
-        _write_sysctls(plan)
+        addressing.write_sysctls(identity.ifname, ips, dad=dad, announce=True)
         index = devices.index(inside, identity.ifname)
     except BaseException:
         inside.close()
         raise
     return inside, index
-
-
-def _write_sysctls(plan: Plan) -> None:
-    conf = f"net/ipv6/conf/{plan.identity.ifname}"
-    values = {f"{conf}/accept_ra": 0, f"{conf}/autoconf": 0}
-    wanted = any(ip.family == 6 for ip in plan.ips)
-    if wanted:
-        if plan.dad:
-            values[f"{conf}/accept_dad"] = 1
-        values |= {
-            f"{conf}/disable_ipv6": 0,
-            f"{conf}/keep_addr_on_down": 1,
-            f"{conf}/ndisc_notify": 1,
-        }
-    try:
-        sysctl.write_all(values)
-    except KernelError as error:
-        if wanted or error.errno != errno.ENOENT:  # a kernel without IPv6
-            raise
-
-
-def _container_end(index: int, plan: Plan) -> list[Message]:
-    messages = [links.configure(index, addr_gen_mode=AddrGenMode.NONE)]
-    wanted: list[IPInterface] = [parsed.interface(ip.address) for ip in plan.ips]
-    if any(one.version == 6 for one in wanted):
-        messages.append(
-            addresses.add(index, link_local(plan.mac), nodad=not plan.dad, scope=addresses.SCOPE_LINK)
-        )
-    messages += [addresses.add(index, one, nodad=not plan.dad, broadcast=broadcast(one)) for one in wanted]
-    messages.append(links.configure(index, up=True))
-    messages += [_route(index, route, wanted) for route in effective_routes(plan.routes, plan.ips)]
-    return messages
-
-
-def broadcast(one: IPInterface) -> IPv4Address | None:
-    """Return the broadcast address that goes with an address; ``None`` in IPv6 and where there is none."""
-    if one.version == 4 and one.network.prefixlen < 31:
-        return one.network.broadcast_address
-    return None
-
-
-def link_local(mac: str) -> IPv6Interface:
-    """Return the link-local address of a MAC (RFC 4291 appendix A)."""
-    raw = bytes.fromhex(mac.replace(":", ""))
-    host = bytes((raw[0] ^ 0x02, *raw[1:3], 0xFF, 0xFE, *raw[3:]))
-    return IPv6Interface((IPv6Address(b"\xfe\x80" + bytes(6) + host), 64))
-
-
-def effective_routes(wanted: Iterable[Route], ips: Sequence[IPConfig]) -> list[Route]:
-    """Return the routes to install: gateways filled in, the first of equal ones, no connected prefixes.
-
-    A route without a gateway takes the first gateway of its family that an address has.
-    """
-    gateways = {ip.family: ip.gateway for ip in reversed(ips) if ip.gateway}
-    seen: set[tuple[object, ...]] = {
-        (parsed.interface(ip.address).network, 0, None) for ip in ips if ip.family == 4
-    }
-    result = []
-    for route in wanted:
-        key = (parsed.network(route.dst), route.priority, route.table)
-        if key in seen:
-            continue
-        seen.add(key)
-        gateway = route.gw or ("" if route.scope == routes.SCOPE_LINK else gateways.get(route.family, ""))
-        result.append(
-            Route(route.dst, gateway, route.mtu, route.advmss, route.priority, route.table, route.scope)
-        )
-    return result
-
-
-def _route(index: int, route: Route, own: Sequence[IPInterface]) -> Message:
-    gateway = parsed.address(route.gw) if route.gw else None
-    onlink = (
-        gateway is not None and not gateway.is_link_local and not any(gateway in one.network for one in own)
-    )
-    return routes.add(
-        parsed.network(route.dst),
-        device=index,
-        gateway=gateway,
-        table=routes.TABLE_MAIN if route.table is None else route.table,
-        scope=route.scope,
-        metric=route.priority or None,
-        mtu=route.mtu or None,
-        advmss=route.advmss or None,
-        onlink=onlink,
-        append=True,  # another interface of the container may have a default route too
-    )
 
 
 def _host_end(plan: Plan) -> list[Message]:
@@ -287,35 +215,6 @@ def _forget_neighbours(host: RouteSocket, plan: Plan) -> None:
         except KernelError as error:
             if error.errno != errno.ENOENT:
                 raise
-
-
-def _wait_until_up(sock: RouteSocket, target: str, fine: tuple[str, ...] = ("up",)) -> None:
-    """Wait until packets pass: the kernel drops them until it has noticed the carrier (below 1 ms)."""
-    limit = time.monotonic() + _CARRIER_SECONDS
-    while True:
-        operstate, carrier = links.state(sock, target)
-        if carrier and operstate in fine:
-            return
-        if time.monotonic() > limit:
-            raise TryLater(f"link {target} has no carrier after {_CARRIER_SECONDS:.0f} s")
-        time.sleep(_TICK)
-
-
-def _wait_for_dad(inside: RouteSocket, index: int) -> None:
-    limit = time.monotonic() + _DAD_SECONDS
-    while True:
-        held = addresses.list_addresses(inside, index)
-        for one in held:
-            if one.duplicate:
-                raise CNIError(f"address {one.address.ip} is in use by another station", code=KERNEL)
-        waiting = [str(one.address.ip) for one in held if one.tentative]
-        if not waiting:
-            return
-        if time.monotonic() > limit:
-            raise TryLater(
-                f"duplicate address detection of {', '.join(waiting)} has not ended in {_DAD_SECONDS:.0f} s"
-            )
-        time.sleep(0.02)
 
 
 def find(kernel: Kernel, identity: Identity) -> Link | None:
@@ -355,7 +254,12 @@ def detach_foreign(netns: str, ifname: str, mac: str) -> None:
             inside.send(links.delete(link.index))
 
 
+def marks(network: str) -> tuple[str, str]:
+    """Return what the aliases of a network's attachments begin with."""
+    return f"{MARK} {network} ", f"{MARK} {_digest(network, 40)} "
+
+
 def host_ends(kernel: Kernel, network: str) -> list[Link]:
     """Return the host ends of all attachments of a network."""
-    marks = (f"{MARK} {network} ", f"{MARK} {_digest(network, 40)} ")
-    return [link for link in links.list_links(kernel.route(), kind="veth") if link.alias.startswith(marks)]
+    begin = marks(network)
+    return [link for link in links.list_links(kernel.route(), kind="veth") if link.alias.startswith(begin)]

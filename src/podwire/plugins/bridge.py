@@ -31,7 +31,7 @@ from podwire.kernel.host import Kernel
 from podwire.kernel.links import Link
 from podwire.plugins import antispoof, attachment, bridge_device, parsed, verification
 from podwire.plugins.attachment import Identity, Plan
-from podwire.plugins.failures import KERNEL, open_netns, told, undone_on_failure
+from podwire.plugins.failures import KERNEL, attempt, open_netns, told, undone_on_failure
 
 _BACKENDS = ("", "nftables", "iptables")
 _MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
@@ -363,10 +363,10 @@ def delete(request: Request[Config], kernel: Kernel) -> None:
     """Remove the pair and the rules, then free the addresses; what is gone already is fine."""
     identity = _identity(request)
     errors: list[CNIError] = []
-    unlinked = _attempt(errors, lambda: _unlink(request, kernel, identity))
-    _attempt(errors, lambda: _unprotect(request, kernel, identity))
+    unlinked = attempt(errors, "bridge", lambda: _unlink(request, kernel, identity))
+    attempt(errors, "bridge", lambda: _unprotect(request, kernel, identity))
     if unlinked and request.ipam_type:  # an address whose link is still there must not be given again
-        _attempt(errors, lambda: _delegate(request))
+        attempt(errors, "bridge", lambda: _delegate(request))
     if errors:
         raise joined(errors)
 
@@ -398,16 +398,6 @@ def _delegate(request: Request[Config]) -> None:
     request.delegate(request.ipam_type)
 
 
-def _attempt(errors: list[CNIError], action: Callable[[], None]) -> bool:
-    try:
-        with told("bridge"):
-            action()
-    except CNIError as error:
-        errors.append(error)
-        return False
-    return True
-
-
 def gc(request: Request[Config], kernel: Kernel) -> None:
     """Remove the pairs and rules of this network that no valid attachment has, and have the IPAM do so."""
     if request.valid_attachments is None:
@@ -431,11 +421,11 @@ def gc(request: Request[Config], kernel: Kernel) -> None:
         keep = [(one.container_id, one.ifname) for one in request.valid_attachments or ()]
         masquerade.collect(kernel, request.name, keep)
 
-    _attempt(errors, collect)
+    attempt(errors, "bridge", collect)
     if request.config.ipMasq:
-        _attempt(errors, unmasquerade)
+        attempt(errors, "bridge", unmasquerade)
     if request.ipam_type:
-        _attempt(errors, lambda: _delegate(request))
+        attempt(errors, "bridge", lambda: _delegate(request))
     if errors:
         raise joined(errors)
 
@@ -461,6 +451,7 @@ PLUGIN = Plugin(
     delete=delete,
     gc=gc,
     status=status,
+    mend=mend,
     open_kernel=Kernel.open,
     known_args=frozenset({"IP", "MAC", "GATEWAY"}),
 )

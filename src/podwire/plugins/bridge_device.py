@@ -24,7 +24,8 @@ from podwire.kernel.host import Kernel
 from podwire.kernel.links import AddrGenMode, Link
 from podwire.kernel.message import Message
 from podwire.plugins import parsed
-from podwire.plugins.attachment import MARK, broadcast, link_local
+from podwire.plugins.addressing import broadcast, link_local
+from podwire.plugins.attachment import MARK
 from podwire.plugins.failures import undoing, undone_on_failure
 from podwire.plugins.parsed import IPInterface
 

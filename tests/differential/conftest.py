@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.differential.harness import Difference, World, compare
+
+
+@pytest.fixture
+def twins(tmp_path: Path) -> Callable[..., None]:
+    """`compare` in the test's own directory. For tests marked ``kernel``."""
+
+    def both(scenario: Callable[[World], None], *declared: Difference, **options: Any) -> None:
+        compare(scenario, tmp_path, *declared, **options)
+
+    return both
