@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from podwire.cli import arguments
+from podwire.cli.agentapp import agent, gc
 from podwire.cli.arguments import Root
 from podwire.cli.cniapp import cni
 from podwire.cli.locations import Locations
@@ -46,6 +47,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(cni, name="cni")
+app.add_typer(agent, name="agent")
+app.command()(gc)
 
 
 def _examples(*lines: str) -> str:
