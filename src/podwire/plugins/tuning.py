@@ -212,7 +212,7 @@ def _after(options: Settings) -> Backup:
 
 def _change(link: Link, values: Backup) -> Message:
     return links.configure(
-        link.index,
+        link.name,
         mac=values.mac or None,
         mtu=values.mtu or None,
         promisc=values.promisc,
