@@ -82,12 +82,17 @@ static int run(const char *path, char **env, const char *config, char *said)
 
 static void attach(struct attachment *one, char *said, char *config)
 {
-    char variables[6][4096], *env[7] = {0};
+    char variables[7][4096], *env[8] = {0};
     const char *values[] = {command, one->fields[0], one->fields[1], "eth0", search, "/usr/sbin:/usr/bin:/sbin:/bin"};
     const char *names[] = {"CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH", "PATH"};
     for (int i = 0; i < 6; i++) {
         snprintf(variables[i], sizeof variables[i], "%s=%s", names[i], values[i]);
         env[i] = variables[i];
+    }
+    const char *agent = getenv("PODWIRE_SOCKET");
+    if (agent) {
+        snprintf(variables[6], sizeof variables[6], "PODWIRE_SOCKET=%s", agent);
+        env[6] = variables[6];
     }
     said[0] = 0;
     long begin = now();
