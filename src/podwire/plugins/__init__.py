@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "bridge": "bridge",
+    "host-device": "host_device",
     "host-local": "host_local",
     "loopback": "loopback",
     "macvlan": "macvlan",
