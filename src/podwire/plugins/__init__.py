@@ -15,6 +15,7 @@ _MODULES = {
     "bandwidth": "bandwidth",
     "bridge": "bridge",
     "dhcp": "dhcp",
+    "host-device": "host_device",
     "host-local": "host_local",
     "loopback": "loopback",
     "macvlan": "macvlan",

@@ -6,12 +6,11 @@ nftables in each case. An ADD is all or nothing; a DEL needs neither the namespa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
 
-from podwire.cni import fields
 from podwire.cni.args import check_ifname
 from podwire.cni.errors import (
     AlreadyAttached,
@@ -80,7 +79,7 @@ def validate(request: Request[Config]) -> None:
         raise InvalidConfig(f"bridge: {error}") from None
     if "%" in config.name:  # the kernel would take it for a pattern and make a link of another name
         raise InvalidConfig(f"bridge: interface name \"{config.name}\" contains '%'")
-    _validate_ipam(request)
+    sublink.optional_ipam(request)
     if config.hairpinMode and config.promiscMode:
         raise InvalidConfig("hairpinMode and promiscMode: cannot both be true")
     if config.disableContainerInterface and request.ipam_type:
@@ -99,19 +98,6 @@ def validate(request: Request[Config]) -> None:
         if value != default:
             shown = list(config.vlanTrunk) if field == "vlanTrunk" else value
             raise UnsupportedField(f"{field} {shown}: VLANs on a bridge are not supported")
-
-
-def _validate_ipam(request: Request[Config]) -> None:
-    """No addresses at all are asked for by leaving ``ipam`` out or empty, not by a broken one."""
-    ipam = fields.lookup(request.raw, "ipam")
-    if ipam is None:
-        return
-    if not isinstance(ipam, Mapping):
-        raise InvalidConfig(f"ipam {msgspec.json.encode(ipam).decode()}: is not an object")
-    if ipam and not request.ipam_type:
-        raise InvalidConfig(
-            f"ipam {msgspec.json.encode(ipam).decode()}: 'type' is missing or is not a plugin's name"
-        )
 
 
 def _identity(request: Request[Config]) -> Identity:

@@ -73,6 +73,13 @@ def require_ipam(request: Request[Any]) -> None:
         raise InvalidConfig(f"ipam{shown}: 'type' is missing or is not a plugin's name")
 
 
+def optional_ipam(request: Request[Any]) -> None:
+    """Raise InvalidConfig (7) for a broken ``ipam``: for no addresses it is left out, or empty."""
+    ipam = fields.lookup(request.raw, "ipam")
+    if ipam is not None and ipam != {}:
+        require_ipam(request)
+
+
 @contextmanager
 def source(kernel: Kernel, container: Netns, inside: bool) -> Iterator[RouteSocket]:
     """Have a socket in the master's namespace: the container's (``inside``) or the host's."""
@@ -183,8 +190,15 @@ def configure(container: Netns, made: Made, wanted: Sublink, result: Result) -> 
     local = wanted.local or addressing.link_local(link.mac)
     made.sock.send(*addressing.requests(link.index, local, result.ips, result.routes))
     if made.carrier:
-        with suppress(TryLater):  # with the master's carrier it comes at any time, as without an ADD
-            addressing.wait_until_up(made.sock, link.name, addressing.OPERATIONAL)
+        await_carrier(made.sock, link.name)
+
+
+def await_carrier(sock: RouteSocket, name: str) -> None:
+    """Wait until a link passes packets, if it has a carrier: that is not ours to make, and may come later."""
+    if not links.state(sock, name)[1]:
+        return
+    with suppress(TryLater):
+        addressing.wait_until_up(sock, name, addressing.OPERATIONAL)
 
 
 def add(
@@ -312,14 +326,15 @@ def gc(request: Request[Any], kind: str) -> None:
 
 def _collect(network: str, kind: str, keep: set[str]) -> None:
     marks = attachment.marks(network)
-    for container in _containers():
+    for container in containers():
         with container, RouteSocket.open(container) as inside:
             for link in links.list_links(inside, kind=kind):
                 if link.alias.startswith(marks) and link.alias not in keep:
                     _delete(inside, link)
 
 
-def _containers() -> Iterator[Netns]:
+def containers() -> Iterator[Netns]:
+    """Open the namespaces that are pinned where runtimes do so, one after the other."""
     try:
         paths = sorted(NETNS_DIRECTORY.iterdir())
     except OSError:

@@ -50,9 +50,12 @@ def host_end(link: Link | None, bridge: Link, result: Result, *, hairpin: bool, 
 
 
 def container_end(
-    container: Netns, ifname: str, result: Result, *, up: bool = True, kind: str = "veth"
+    container: Netns, ifname: str, result: Result, *, up: bool = True, kind: str | None = "veth"
 ) -> Link:
-    """Verify the container's end: there, its kind and MAC, up or down, every address and every route."""
+    """Verify the container's end: there, its kind and MAC, up or down, every address and every route.
+
+    Of a ``kind`` None it may be of any.
+    """
     index = result.interface_index(ifname)
     if index is None:
         raise _fail(f"prevResult.interfaces: {ifname} is missing")
@@ -60,7 +63,7 @@ def container_end(
         link = get(inside, ifname)
         if link is None:
             raise _fail(f"interface {ifname}: is missing in the container")
-        if link.kind != kind:
+        if kind is not None and link.kind != kind:
             raise _fail(f"interface {ifname}: is a {link.kind or 'device'} and no {kind}")
         _same_mac(result.interfaces[index], link)
         if link.up != up:
