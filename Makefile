@@ -22,11 +22,12 @@ NEEDS := \
 # The tests of the CNI library take networks over from containerd and give them back; others look at processes.
 test: NEEDS += ctr:containerd ps:procps
 
-.PHONY: help setup demo test lint bench soak fuzz format lock clean packages
+.PHONY: help setup demo test test-kernel lint bench soak fuzz format lock clean packages
 
 help:
 	@echo 'make demo    run examples/hello on this machine, check every claim, take it down (root)'
 	@echo 'make test    all tests (root: the kernel tests too)'
+	@echo 'make test-kernel   what this kernel may lack (vlan, ipvlan, dummy, vrf, bridge VLANs), in user-mode Linux (root)'
 	@echo 'make lint    format, lint, types, layers'
 	@echo 'make bench   speed beside the Go plugins and the bare netlink floor (root)'
 	@echo 'make fuzz    look for inputs that break the parsers, FUZZ_SECONDS (60) long'
@@ -69,6 +70,9 @@ demo: setup
 test: setup
 	@$(BIN)/pytest -n 2 --dist worksteal $(TESTS)
 
+test-kernel: setup
+	@PYTHONPATH=src $(BIN)/python -m tests.uml $(TESTS)
+
 lint: setup
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
@@ -95,4 +99,4 @@ lock: setup
 		--no-emit-find-links --no-header --extra dev -o requirements.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .fuzz
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .fuzz .kernel

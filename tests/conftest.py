@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.uml import kinds
+
 CLONE_NEWNS = 0x00020000
 CLONE_NEWNET = 0x40000000
 ROOT = os.geteuid() == 0
@@ -26,6 +28,8 @@ LEAVE_SECONDS = 3.0
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _counts = {"ran": 0, "skipped": 0}
+_lacking: dict[str, int] = {}
+"""What this kernel lacks, and how many tests were deselected for it."""
 
 
 def _check(result: int, what: str) -> None:
@@ -54,11 +58,43 @@ def pytest_configure(config: pytest.Config) -> None:
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", directory], check=True)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _deselect_what_the_kernel_lacks(config, items)
     if not ROOT:
         for item in items:
             if item.get_closest_marker("kernel"):
                 item.add_marker(pytest.mark.skip(reason="needs root: makes network namespaces"))
+
+
+def _deselect_what_the_kernel_lacks(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests marked ``other_kernel(KIND...)`` of kinds of links that are not there.
+
+    `make test-kernel` runs them on a kernel that has all kinds; there they are not left out but fail.
+    """
+    if not ROOT or kinds.in_machine():
+        return
+    left_out = []
+    for item in items:
+        wanted = [kind for mark in item.iter_markers("other_kernel") for kind in mark.args]
+        lacking = [kind for kind in wanted if kinds.lacks(kind)]
+        if lacking:
+            left_out.append(item)
+            _lacking[lacking[0]] = _lacking.get(lacking[0], 0) + 1
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["lacking"] = _lacking
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    # Every worker has collected, and left out, the same tests.
+    _lacking.update(getattr(node, "workeroutput", {}).get("lacking", {}))
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -84,6 +120,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     who = "root" if ROOT else "not root"
     terminalreporter.write_line(f"kernel tests: {_counts['ran']} run, {_counts['skipped']} skipped ({who})")
+    if _lacking:
+        told = ", ".join(f"{number} for {kind}" for kind, number in sorted(_lacking.items()))
+        terminalreporter.write_line(
+            f"left to make test-kernel, links that are lacking here: {sum(_lacking.values())} tests ({told})"
+        )
 
 
 def _started_here() -> dict[int, str]:

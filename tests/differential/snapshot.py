@@ -47,6 +47,7 @@ _SYSCTLS = {
     ),
 }
 _GLOBAL_SYSCTLS = ("ipv4/ip_forward", "ipv6/conf/all/forwarding")
+_ADDRESS_FLAGS = ("nodad", "dynamic", "noprefixroute", "dadfailed", "deprecated")
 _FOREVER = 4294967295
 _SETTLE_SECONDS = 5.0
 _LINK_LOCAL = re.compile(r"fe80::[0-9a-f:]+")
@@ -66,9 +67,9 @@ class Namespace:
         self.sysctls: dict[str, dict[str, str]] = {}
 
 
-def _batch(family: str, *commands: str) -> list[list[JSON]]:
+def _batch(*commands: str, family: str = "") -> list[list[JSON]]:
     done = subprocess.run(
-        ["ip", family, "-d", "-j", "-batch", "-"],
+        ["ip", *([family] if family else []), "-d", "-j", "-batch", "-"],
         input="".join(f"{command}\n" for command in commands),
         capture_output=True,
         text=True,
@@ -91,7 +92,7 @@ def observe() -> Namespace:
     """Look at the calling thread's namespace, once no address there is tentative any more."""
     limit = time.monotonic() + _SETTLE_SECONDS
     while True:
-        links, addresses, neighbours = _batch("-0", "link show", "addr show", "neigh show nud permanent")[:3]
+        links, addresses, neighbours = _batch("link show", "addr show", "neigh show nud permanent")
         waiting = any(
             one.get("tentative") and not one.get("dadfailed")
             for link in addresses
@@ -100,8 +101,8 @@ def observe() -> Namespace:
         if not waiting or time.monotonic() > limit:
             break
         time.sleep(0.02)
-    routes4, rules4 = _batch("-4", "route show table all", "rule show")
-    routes6, rules6 = _batch("-6", "route show table all", "rule show")
+    routes4, rules4 = _batch("route show table all", "rule show", family="-4")
+    routes6, rules6 = _batch("route show table all", "rule show", family="-6")
     space = Namespace(links, [*routes4, *routes6], [*rules4, *rules6], addresses)
     space.neighbours = neighbours
     space.qdiscs = _tc("qdisc", "show")
@@ -220,7 +221,9 @@ def comparable(space: Namespace, hide: Placeholders) -> JSON:
     by_index = {link["ifindex"]: name for name, link in space.links.items()}
     return {
         "links": {hide.name(name): _link(link, by_index, hide) for name, link in space.links.items()},
-        "addresses": _lines(space.addresses, _address_lines, hide),
+        "addresses": {
+            hide.text(line): flags for link in space.addresses for line, flags in _address_lines(link)
+        },
         "routes": {
             hide.text(line): route.get("protocol") for route in space.routes for line in _route_lines(route)
         },
@@ -267,18 +270,16 @@ def _link(link: JSON, by_index: Mapping[int, str], hide: Placeholders) -> JSON:
     return shown
 
 
-def _address_lines(link: JSON) -> Iterable[str]:
+def _address_lines(link: JSON) -> Iterable[tuple[str, str]]:
+    """Each address as a line, and its flags."""
     for one in link.get("addr_info", ()):
         words = [f"{one['local']}/{one['prefixlen']}", "dev", link["ifname"]]
         for key in ("address", "broadcast", "scope", "label"):
             if key in one and not (key == "label" and one[key] == link["ifname"]):
                 words += ["peer" if key == "address" else key, one[key]]
-        words += [
-            key for key in ("nodad", "dynamic", "noprefixroute", "dadfailed", "deprecated") if one.get(key)
-        ]
         if one.get("valid_life_time", _FOREVER) != _FOREVER:
             words.append("limited")
-        yield " ".join(words)
+        yield " ".join(words), " ".join(flag for flag in _ADDRESS_FLAGS if one.get(flag))
 
 
 def _route_lines(route: JSON) -> Iterable[str]:

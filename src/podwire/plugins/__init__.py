@@ -12,10 +12,14 @@ if TYPE_CHECKING:
     from podwire.cni.plugin import Plugin
 
 _MODULES = {
+    "bandwidth": "bandwidth",
     "bridge": "bridge",
+    "dhcp": "dhcp",
     "host-local": "host_local",
     "loopback": "loopback",
+    "macvlan": "macvlan",
     "portmap": "portmap",
+    "ptp": "ptp",
     "sbr": "sbr",
     "static": "static",
     "tuning": "tuning",

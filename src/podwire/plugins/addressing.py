@@ -16,21 +16,25 @@ from podwire.kernel.message import Message
 from podwire.kernel.netlink import RouteSocket
 from podwire.plugins import parsed
 from podwire.plugins.failures import KERNEL
-from podwire.plugins.parsed import IPInterface
+from podwire.plugins.parsed import IPInterface, IPNetwork
 
+OPERATIONAL = ("up", "unknown")
+"""The operational states in which packets pass: netif_oper_up() in linux/netdevice.h."""
+_CARRIER_SECONDS = 2.0
 _DAD_SECONDS = 5.0
+_TICK = 0.0005
 
 
-def write_sysctls(ifname: str, ips: Sequence[IPConfig], *, dad: bool = False) -> None:
+def write_sysctls(ifname: str, ips: Sequence[IPConfig], *, dad: bool = False, announce: bool = False) -> None:
     """Keep routers' advertisements out, and have IPv6 where it is wanted; in the calling thread's namespace.
+
+    ``announce`` has the link tell its IPv4 addresses to its neighbours when they are given.
 
     To be done before the link is up: from then on an advertisement would be taken. Raises
     :class:`KernelError`.
     """
     conf = f"net/ipv6/conf/{ifname}"
     values = {f"{conf}/accept_ra": 0, f"{conf}/autoconf": 0}
-    if any(ip.family == 4 for ip in ips):
-        sysctl.write(f"net/ipv4/conf/{ifname}/arp_notify", 1)
     wanted = any(ip.family == 6 for ip in ips)
     if wanted:
         if dad:
@@ -40,6 +44,8 @@ def write_sysctls(ifname: str, ips: Sequence[IPConfig], *, dad: bool = False) ->
             f"{conf}/keep_addr_on_down": 1,
             f"{conf}/ndisc_notify": 1,
         }
+    if announce:
+        values[f"net/ipv4/conf/{ifname}/arp_notify"] = 1
     try:
         sysctl.write_all(values)
     except KernelError as error:
@@ -54,18 +60,26 @@ def requests(
     wanted_routes: Sequence[Route],
     *,
     dad: bool = False,
+    prefix_routes: bool = True,
+    before_routes: Sequence[Message] = (),
 ) -> list[Message]:
     """Return what gives a link its addresses, sets it up and adds its routes.
 
-    ``local`` is its link-local address, given where it has another IPv6 address.
+    ``local`` is its link-local address, given where it has another IPv6 address. Without ``prefix_routes`` no
+    address brings the route to its subnet; then ``before_routes``, sent first, lead to the gateways.
     """
     messages = [links.configure(index, addr_gen_mode=AddrGenMode.NONE)]
     wanted: list[IPInterface] = [parsed.interface(ip.address) for ip in ips]
     if any(one.version == 6 for one in wanted):
         messages.append(addresses.add(index, local, nodad=not dad, scope=addresses.SCOPE_LINK))
-    messages += [addresses.add(index, one, nodad=not dad, broadcast=broadcast(one)) for one in wanted]
-    messages.append(links.configure(index, up=True))
-    messages += [_route(index, route, wanted) for route in effective_routes(wanted_routes, ips)]
+    messages += [
+        addresses.add(index, one, nodad=not dad, broadcast=broadcast(one), prefix_route=prefix_routes)
+        for one in wanted
+    ]
+    messages += [links.configure(index, up=True), *before_routes]
+    reached = [one.network for one in wanted] if prefix_routes else []
+    reached += [parsed.network(ip.gateway) for ip in ips if ip.gateway and not prefix_routes]
+    messages += [_route(index, route, reached) for route in effective_routes(wanted_routes, ips)]
     return messages
 
 
@@ -105,11 +119,9 @@ def effective_routes(wanted: Iterable[Route], ips: Sequence[IPConfig]) -> list[R
     return result
 
 
-def _route(index: int, route: Route, own: Sequence[IPInterface]) -> Message:
+def _route(index: int, route: Route, reached: Sequence[IPNetwork]) -> Message:
     gateway = parsed.address(route.gw) if route.gw else None
-    onlink = (
-        gateway is not None and not gateway.is_link_local and not any(gateway in one.network for one in own)
-    )
+    onlink = gateway is not None and not gateway.is_link_local and not any(gateway in one for one in reached)
     return routes.add(
         parsed.network(route.dst),
         device=index,
@@ -122,6 +134,21 @@ def _route(index: int, route: Route, own: Sequence[IPInterface]) -> Message:
         onlink=onlink,
         append=True,  # another interface of the container may have a default route too
     )
+
+
+def wait_until_up(sock: RouteSocket, target: str, fine: tuple[str, ...] = ("up",)) -> None:
+    """Wait until packets pass: the kernel drops them until it has noticed the carrier (below 1 ms).
+
+    Raises TryLater if that has not happened after 2 s.
+    """
+    limit = time.monotonic() + _CARRIER_SECONDS
+    while True:
+        operstate, carrier = links.state(sock, target)
+        if carrier and operstate in fine:
+            return
+        if time.monotonic() > limit:
+            raise TryLater(f"link {target} has no carrier after {_CARRIER_SECONDS:.0f} s")
+        time.sleep(_TICK)
 
 
 def wait_for_dad(inside: RouteSocket, index: int) -> None:

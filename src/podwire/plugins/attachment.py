@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
-from podwire.cni.errors import TryLater
 from podwire.cni.plugin import IPConfig, Route
 from podwire.kernel import devices, links, neighbours
 from podwire.kernel.errors import KernelError
@@ -29,9 +28,6 @@ from podwire.plugins.failures import open_netns_if_there, undone_on_failure
 MARK = "podwire"
 """The first word of the alias of everything that is ours."""
 _ALIAS_BYTES = 255
-_CARRIER_SECONDS = 2.0
-_OPERATIONAL = ("up", "unknown")  # netif_oper_up() in linux/netdevice.h
-_TICK = 0.0005
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -104,19 +100,43 @@ class Plan(msgspec.Struct, frozen=True):
     up: bool = True
 
 
-def attach(kernel: Kernel, container: Netns, plan: Plan) -> None:
-    """Make the pair, all of it or nothing. Raises :class:`KernelError`, or CNIError for a wait that ends."""
-    identity = plan.identity
+@contextmanager
+def pair(
+    kernel: Kernel,
+    container: Netns,
+    identity: Identity,
+    *,
+    mac: str,
+    mtu: int = 0,
+    ips: Sequence[IPConfig] = (),
+    dad: bool = False,
+) -> Iterator[tuple[RouteSocket, int]]:
+    """Have the pair there, both ends down; if the block fails, it goes again.
+
+    Yields a socket in the container's namespace and the index of the end there, whose sysctls fit ``ips``.
+    Raises :class:`KernelError`, EEXIST if either name is taken.
+    """
     with undone_on_failure() as undo:
         try:
-            inside, index = container.run(lambda: _create(kernel, plan))
+            inside, index = container.run(
+                lambda: _create(kernel, identity, mac=mac, mtu=mtu, ips=ips, dad=dad)
+            )
         except KernelError as error:
             if error.errno != errno.EEXIST:  # of either name: then it is not of our making
                 undo.append(lambda: detach(kernel, identity))
             raise
         undo.append(lambda: detach(kernel, identity))
         with inside:
-            _configure(kernel.route(), inside, index, plan)
+            yield inside, index
+
+
+def attach(kernel: Kernel, container: Netns, plan: Plan) -> None:
+    """Make the pair, all of it or nothing. Raises :class:`KernelError`, or CNIError for a wait that ends."""
+    with pair(kernel, container, plan.identity, mac=plan.mac, mtu=plan.mtu, ips=plan.ips, dad=plan.dad) as (
+        inside,
+        index,
+    ):
+        _configure(kernel.route(), inside, index, plan)
 
 
 def _configure(host: RouteSocket, inside: RouteSocket, index: int, plan: Plan) -> None:
@@ -126,10 +146,10 @@ def _configure(host: RouteSocket, inside: RouteSocket, index: int, plan: Plan) -
     host.send(*_host_end(plan))
     _forget_neighbours(host, plan)
     if plan.up:
-        _wait_until_up(inside, plan.identity.ifname)
-        _wait_until_up(host, plan.identity.host_end)
-        if plan.bridge.operstate not in _OPERATIONAL and not _spans(host, plan.bridge):
-            _wait_until_up(host, plan.bridge.name, _OPERATIONAL)
+        addressing.wait_until_up(inside, plan.identity.ifname)
+        addressing.wait_until_up(host, plan.identity.host_end)
+        if plan.bridge.operstate not in addressing.OPERATIONAL and not _spans(host, plan.bridge):
+            addressing.wait_until_up(host, plan.bridge.name, addressing.OPERATIONAL)
         if plan.dad:
             addressing.wait_for_dad(inside, index)
 
@@ -140,12 +160,13 @@ def _spans(host: RouteSocket, bridge: Link) -> bool:
     return link is not None and bool(link.data.get("stp"))
 
 
-def _create(kernel: Kernel, plan: Plan) -> tuple[RouteSocket, int]:
+def _create(
+    kernel: Kernel, identity: Identity, *, mac: str, mtu: int, ips: Sequence[IPConfig], dad: bool
+) -> tuple[RouteSocket, int]:
     """Make the pair from inside the container's namespace; return a socket there and the end's index.
 
     The sysctls come before the link is up: from then on a router's advertisement would be taken.
     """
-    identity = plan.identity
     inside = RouteSocket.open()
     try:
         inside.send(
@@ -153,12 +174,12 @@ def _create(kernel: Kernel, plan: Plan) -> tuple[RouteSocket, int]:
                 identity.ifname,
                 identity.host_end,
                 peer_netns=kernel.netns,
-                mac=plan.mac,
+                mac=mac,
                 peer_mac=identity.host_mac,
-                mtu=plan.mtu or None,
+                mtu=mtu or None,
             )
         )
-        addressing.write_sysctls(identity.ifname, plan.ips, dad=plan.dad)
+        addressing.write_sysctls(identity.ifname, ips, dad=dad, announce=True)
         index = devices.index(inside, identity.ifname)
     except BaseException:
         inside.close()
@@ -194,18 +215,6 @@ def _forget_neighbours(host: RouteSocket, plan: Plan) -> None:
         except KernelError as error:
             if error.errno != errno.ENOENT:
                 raise
-
-
-def _wait_until_up(sock: RouteSocket, target: str, fine: tuple[str, ...] = ("up",)) -> None:
-    """Wait until packets pass: the kernel drops them until it has noticed the carrier (below 1 ms)."""
-    limit = time.monotonic() + _CARRIER_SECONDS
-    while True:
-        operstate, carrier = links.state(sock, target)
-        if carrier and operstate in fine:
-            return
-        if time.monotonic() > limit:
-            raise TryLater(f"link {target} has no carrier after {_CARRIER_SECONDS:.0f} s")
-        time.sleep(_TICK)
 
 
 def find(kernel: Kernel, identity: Identity) -> Link | None:
@@ -245,7 +254,12 @@ def detach_foreign(netns: str, ifname: str, mac: str) -> None:
             inside.send(links.delete(link.index))
 
 
+def marks(network: str) -> tuple[str, str]:
+    """Return what the aliases of a network's attachments begin with."""
+    return f"{MARK} {network} ", f"{MARK} {_digest(network, 40)} "
+
+
 def host_ends(kernel: Kernel, network: str) -> list[Link]:
     """Return the host ends of all attachments of a network."""
-    marks = (f"{MARK} {network} ", f"{MARK} {_digest(network, 40)} ")
-    return [link for link in links.list_links(kernel.route(), kind="veth") if link.alias.startswith(marks)]
+    begin = marks(network)
+    return [link for link in links.list_links(kernel.route(), kind="veth") if link.alias.startswith(begin)]

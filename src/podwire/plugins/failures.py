@@ -50,6 +50,17 @@ def undone_on_failure() -> Iterator[list[Callable[[], object]]]:
         raise
 
 
+def attempt(errors: list[CNIError], what: str, action: Callable[[], object]) -> bool:
+    """Do a step of a DEL or GC, which go on past failures: collect its error; True if there was none."""
+    try:
+        with told(what):
+            action()
+    except CNIError as error:
+        errors.append(error)
+        return False
+    return True
+
+
 def open_netns(path: str) -> netns.Netns:
     """Open the container's namespace; InvalidNetns (8) says what is wrong with the path."""
     with told("CNI_NETNS"):

@@ -1,4 +1,4 @@
-"""CHECK of an attachment on a bridge: what the result of the ADD says against what the kernel has."""
+"""CHECK of an attachment: what the result of the ADD says against what the kernel has."""
 
 from __future__ import annotations
 
@@ -49,8 +49,10 @@ def host_end(link: Link | None, bridge: Link, result: Result, *, hairpin: bool, 
             raise _fail(f"host end {link.name}: its port has {flag} {'off' if wanted else 'on'}")
 
 
-def container_end(container: Netns, ifname: str, result: Result, *, up: bool) -> None:
-    """Verify the container's end: there, its MAC, up or down, every address and every route."""
+def container_end(
+    container: Netns, ifname: str, result: Result, *, up: bool = True, kind: str = "veth"
+) -> Link:
+    """Verify the container's end: there, its kind and MAC, up or down, every address and every route."""
     index = result.interface_index(ifname)
     if index is None:
         raise _fail(f"prevResult.interfaces: {ifname} is missing")
@@ -58,8 +60,8 @@ def container_end(container: Netns, ifname: str, result: Result, *, up: bool) ->
         link = get(inside, ifname)
         if link is None:
             raise _fail(f"interface {ifname}: is missing in the container")
-        if link.kind != "veth":
-            raise _fail(f"interface {ifname}: is a {link.kind or 'device'} and no veth")
+        if link.kind != kind:
+            raise _fail(f"interface {ifname}: is a {link.kind or 'device'} and no {kind}")
         _same_mac(result.interfaces[index], link)
         if link.up != up:
             raise _fail(f"interface {ifname}: is {'up' if link.up else 'down'}")
@@ -69,6 +71,7 @@ def container_end(container: Netns, ifname: str, result: Result, *, up: bool) ->
             if parsed.interface(ip.address) not in held:
                 raise _fail(f"interface {ifname}: the address {ip.address} is missing")
         _routes(inside, link.index, result, ifname)
+    return link
 
 
 def _routes(inside: RouteSocket, index: int, result: Result, ifname: str) -> None:

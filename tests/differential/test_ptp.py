@@ -1,0 +1,85 @@
+"""ptp beside the reference plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.differential.harness import ABSENT, DATA, Difference, World
+from tests.differential.test_host_local import FILE_MODE
+
+pytestmark = pytest.mark.kernel
+Twins = Callable[..., None]
+
+ANNOUNCED = Difference(
+    "ptp-announcement",
+    "* / sysctls / eth0 / ipv4/arp_notify",
+    "addresses are announced whenever the interface comes up, not once",
+    go="0",
+    ours="1",
+)
+NO_PREFIX_ROUTE = Difference(
+    "ptp-no-prefix-route",
+    "* / addresses / *.*/24 dev eth0 *",
+    "the kernel must not bring the route to the subnet back",
+    go="",
+    ours="noprefixroute",
+)
+NO_PREFIX_ROUTE6 = Difference(
+    "ptp-no-prefix-route",
+    "* / addresses / *:*/64 dev eth0 *",
+    "as above",
+    go="",
+    ours="nodad noprefixroute",
+)
+FORGOTTEN = Difference(
+    "ptp-del-without-netns",
+    "*. DEL ptp two eth0 / state / *",
+    "a DEL without the namespace removes the pair: nobody else would",
+    ours=ABSENT,
+)
+DIFFERENCES = (ANNOUNCED, NO_PREFIX_ROUTE, NO_PREFIX_ROUTE6, FORGOTTEN)
+
+
+def config(*subnets: str, **options: Any) -> dict[str, Any]:
+    ipam = {
+        "type": "host-local",
+        "dataDir": DATA,
+        "ranges": [[{"subnet": each}] for each in subnets],
+        "routes": [{"dst": "0.0.0.0/0"}],
+    }
+    return {"type": "ptp", "ipam": ipam, **options}
+
+
+def test_ipv4(twins: Twins) -> None:
+    def scenario(world: World) -> None:
+        net = config("10.1.0.0/24")
+        world.add(net, world.pod("one"))
+        world.check(net, "one")
+        world.note("gateway", world.reaches("one", "10.1.0.1"))
+        world.add(net, world.pod("two"))
+        world.note("pod to pod", world.reaches("one", "10.1.0.3"))
+        world.delete(net, "one")
+        world.delete(net, "one")
+        world.delete(net, "two", netns="")
+
+    twins(scenario, ANNOUNCED, NO_PREFIX_ROUTE, FORGOTTEN, FILE_MODE)
+
+
+def test_dual_stack(twins: Twins) -> None:
+    def scenario(world: World) -> None:
+        net = config("10.1.0.0/24", "fd00:1::/64", mtu=1400, ipMasq=True)
+        net["ipam"]["routes"] = [
+            {"dst": "0.0.0.0/0"},
+            {"dst": "::/0"},
+            {"dst": "192.0.2.0/24", "gw": "10.1.0.1"},
+        ]
+        world.add(net, world.pod("one"))
+        world.check(net, "one")
+        world.note("gateway", world.reaches("one", "10.1.0.1"))
+        world.note("gateway", world.reaches("one", "fd00:1::1"))
+        world.delete(net, "one")
+
+    twins(scenario, ANNOUNCED, NO_PREFIX_ROUTE, NO_PREFIX_ROUTE6, FILE_MODE)
