@@ -11,11 +11,11 @@ from podwire.kernel.host import Kernel
 from podwire.kernel.links import Link, get
 from podwire.kernel.netlink import RouteSocket
 from podwire.kernel.netns import Netns
-from podwire.kernel.routes import TABLE_MAIN, list_routes
+from podwire.kernel.routes import TABLE_LOCAL, list_routes
 from podwire.plugins import parsed
 from podwire.plugins.addressing import effective_routes
 from podwire.plugins.failures import KERNEL
-from podwire.plugins.parsed import IPInterface
+from podwire.plugins.parsed import IPAddress, IPInterface, IPNetwork
 
 
 def _fail(text: str) -> CNIError:
@@ -80,21 +80,19 @@ def container_end(
 def _routes(inside: RouteSocket, index: int, result: Result, ifname: str) -> None:
     ips = result.ips_of(ifname)
     families = {ip.family for ip in ips}
-    present = {
+    present: set[tuple[IPNetwork, IPAddress | None, int | None]] = {
         (one.destination, way.gateway, one.table)
         for family in families
         for one in list_routes(inside, family)
         for way in one.nexthops or (one,)
         if way.device == index
     }
+    # A later plugin of the chain (sbr, vrf) may have moved those of no certain table.
+    present |= {(destination, by, None) for destination, by, table in present if table != TABLE_LOCAL}
     for route in effective_routes(result.routes, ips):
         if route.family not in families:
             continue
-        key = (
-            parsed.network(route.dst),
-            parsed.address(route.gw) if route.gw else None,
-            TABLE_MAIN if route.table is None else route.table,
-        )
+        key = (parsed.network(route.dst), parsed.address(route.gw) if route.gw else None, route.table)
         if key not in present:
             via = f" by {route.gw}" if route.gw else ""
             raise _fail(f"interface {ifname}: the route to {route.dst}{via} is missing")
