@@ -116,13 +116,11 @@ def wish(request: Request[Config]) -> Wish:
         number = option_number(f"{field}.option", given.option)
         if number in _OWN:
             raise InvalidConfig(f'{field}.option "{given.option}": is {_OWN[number]}')
-        value, source, error = given.value, f"{field}.value", InvalidConfig
+        value, source = given.value, f"{field}.value"
+        error: type[CNIError] = InvalidConfig
         if given.fromArg and given.fromArg in request.args:
-            value, source, error = (
-                request.args[given.fromArg],
-                f"CNI_ARGS {given.fromArg}",
-                InvalidEnvironment,
-            )
+            value, source = request.args[given.fromArg], f"CNI_ARGS {given.fromArg}"
+            error = InvalidEnvironment
         raw = value.encode(errors="surrogateescape")
         if len(raw) > _VALUE_MAX:
             raise error(f"{source}: has {len(raw)} bytes, and a DHCP option takes {_VALUE_MAX}")
