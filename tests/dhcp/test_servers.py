@@ -75,15 +75,15 @@ def test_a_lease_lives_through_restarts_of_both_sides(
         with keeper_at(tmp_path, clock) as keeper:
             clock.now += 1
             until(lambda: keeper.check(key()).acquired >= clock.now - 1)  # INIT-REBOOT
-    with keeper_at(tmp_path, clock) as keeper:  # the server is away
-        with start(home):
-            renewed = keeper.check(key())
-            clock.advance(renewed.rebind_after + 1, keeper)  # REBINDING
-            with running(clock, keeper):
-                until(lambda: keeper.check(key()).acquired > renewed.acquired + renewed.rebind_after)
-            assert keeper.check(key()).address == lease.address
-            assert addresses() == [lease.address]
-            assert keeper.release(key())
+    # The keeper starts while the server is away.
+    with keeper_at(tmp_path, clock) as keeper, start(home):
+        renewed = keeper.check(key())
+        clock.advance(renewed.rebind_after + 1, keeper)  # REBINDING
+        with running(clock, keeper):
+            until(lambda: keeper.check(key()).acquired > renewed.acquired + renewed.rebind_after)
+        assert keeper.check(key()).address == lease.address
+        assert addresses() == [lease.address]
+        assert keeper.release(key())
 
 
 @SERVERS
