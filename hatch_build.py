@@ -47,7 +47,9 @@ class ShimBuildHook(BuildHookInterface[Any]):
             build_data["tag"] = f"py3-none-linux_{shim.NATIVE}"
         for arch, compiler in compilers.items():
             shim.compile(out / arch / "podwire-shim", compiler)
-            build_data["force_include"][str(out / arch / "podwire-shim")] = f"podwire/shim/{arch}/podwire-shim"
+            build_data["force_include"][str(out / arch / "podwire-shim")] = (
+                f"podwire/shim/{arch}/podwire-shim"
+            )
 
     def _editable(self, shim: ModuleType) -> None:
         try:

@@ -17,6 +17,7 @@ _MODULES = {
     "dhcp": "dhcp",
     "host-local": "host_local",
     "loopback": "loopback",
+    "macvlan": "macvlan",
     "portmap": "portmap",
     "ptp": "ptp",
     "sbr": "sbr",

@@ -6,7 +6,6 @@ nftables in each case. An ADD is all or nothing; a DEL needs neither the namespa
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -18,7 +17,6 @@ from podwire.cni.errors import (
     AlreadyAttached,
     CNIError,
     InvalidConfig,
-    InvalidEnvironment,
     NotAvailable,
     UnknownContainer,
     UnsupportedField,
@@ -30,25 +28,13 @@ from podwire.kernel import links
 from podwire.kernel.host import Kernel
 from podwire.kernel.links import Link
 from podwire.kernel.netns import Netns
-from podwire.plugins import antispoof, attachment, bridge_device, leasing, parsed, verification
+from podwire.plugins import antispoof, attachment, bridge_device, leasing, parsed, sublink, verification
 from podwire.plugins.attachment import Identity, Plan
 from podwire.plugins.failures import KERNEL, attempt, open_netns, told, undone_on_failure
+from podwire.plugins.station import Args, MacConfig, requested_mac
 
 _BACKENDS = ("", "nftables", "iptables")
-_MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
 _MTU_MAX = 65535
-
-
-class MacConfig(msgspec.Struct, frozen=True):
-    """A MAC that the runtime asks for."""
-
-    mac: str = ""
-
-
-class Args(msgspec.Struct, frozen=True):
-    """``args`` of a network."""
-
-    cni: MacConfig = MacConfig()
 
 
 class Config(msgspec.Struct, frozen=True):
@@ -128,22 +114,6 @@ def _validate_ipam(request: Request[Config]) -> None:
         )
 
 
-def requested_mac(request: Request[Config]) -> str:
-    """Return the MAC that is asked for (CNI_ARGS, then args.cni.mac, then runtimeConfig.mac), or ``""``."""
-    mac = ""
-    for field, value, error in (
-        ("CNI_ARGS MAC", request.args.get("MAC", ""), InvalidEnvironment),
-        ("args.cni.mac", request.config.args.cni.mac, InvalidConfig),
-        ("runtimeConfig.mac", request.config.runtimeConfig.mac, InvalidConfig),
-    ):
-        if not value:
-            continue
-        mac = value.lower().replace("-", ":")
-        if not _MAC.fullmatch(mac) or int(mac[:2], 16) & 1 or mac == "00:00:00:00:00:00":
-            raise error(f'{field} "{value}": is not the MAC of a station, as 02:00:5e:10:00:01')
-    return mac
-
-
 def _identity(request: Request[Config]) -> Identity:
     return Identity(request.name, request.container_id, request.ifname)
 
@@ -153,18 +123,6 @@ def _wanted(request: Request[Config]) -> bridge_device.Wanted:
     return bridge_device.Wanted(
         request.name, config.name, config.mtu, config.promiscMode, config.forceAddress
     )
-
-
-@contextmanager
-def _addressed(request: Request[Config]) -> Iterator[Result]:
-    """Have the IPAM plugin's addresses for the length of a block; they are given back if it fails."""
-    if not request.ipam_type:
-        yield Result()
-        return
-    with request.delegated(request.ipam_type) as result:
-        if not result.ips:
-            raise InvalidConfig(f'ipam plugin "{request.ipam_type}" returned no address')
-        yield result
 
 
 @contextmanager
@@ -190,7 +148,7 @@ def _plan(
         _identity(request),
         bridge,
         mac,
-        bool(requested_mac(request)),
+        bool(requested_mac(request.args, config.args, config.runtimeConfig)),
         config.mtu or bridge.mtu,
         ips,
         routes,
@@ -205,7 +163,7 @@ def add(request: Request[Config], kernel: Kernel) -> Result:
     """Attach the container to the bridge."""
     validate(request)
     config, identity = request.config, _identity(request)
-    mac = requested_mac(request)
+    mac = requested_mac(request.args, config.args, config.runtimeConfig)
     with open_netns(request.netns) as container, told(f'bridge "{config.name}"'):
         if attachment.find(kernel, identity) is not None:
             raise AlreadyAttached(
@@ -215,7 +173,7 @@ def add(request: Request[Config], kernel: Kernel) -> Result:
             )
         with (
             _paired_before(request, kernel, container, mac) as paired,
-            _addressed(request) as addressed,
+            sublink.addressed(request) as addressed,
             bridge_device.using(kernel, _wanted(request)) as bridge,
             undone_on_failure() as undo,
         ):
