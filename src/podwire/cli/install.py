@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from podwire.cli import agentapi
 from podwire.cli.errors import CommandError, usage
 from podwire.cli.output import note
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from podwire.plugins.installing import Change
 
 _TICK = 0.1
+_ANSWER_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -143,13 +143,27 @@ def _wait(options: Options) -> str:
     until = time.monotonic() + options.wait
     told = False
     while True:
-        reason = agentapi.not_ready(options.socket)
+        reason = _not_ready(options.socket)
         if not reason or time.monotonic() >= until:
             return reason
         if not told:
             note(f"waiting for the agent on {options.socket} ({options.wait:g} s at most): {reason}")
             told = True
         time.sleep(_TICK)
+
+
+def _not_ready(socket: Path) -> str:
+    """Why the agent cannot serve now; empty if it can."""
+    from podwire.agent import asking
+
+    try:
+        found = asking.ask(socket, "GET", "/readyz", _ANSWER_SECONDS)
+    except asking.AgentError as error:
+        return str(error)
+    if found["ready"]:
+        return ""
+    problems = "; ".join(f"{each['what']}: {each['why']}" for each in found["problems"])
+    return f"the agent on {socket} is not ready: {problems}"
 
 
 def _guarded(act: Callable[[], tuple[Change, ...]]) -> tuple[Change, ...]:

@@ -32,8 +32,8 @@ class Change:
     """What becomes of one file.
 
     ``action``: ``made``, ``replaced`` (ours by a newer one, or, with ``backup``, somebody else's),
-    ``unchanged``, ``removed``, ``restored`` (somebody else's, from ``backup``), ``left`` (somebody else's took
-    the place again meanwhile, and ``backup`` stays too).
+    ``unchanged``, ``removed``, ``restored`` (somebody else's, from ``backup``), ``left`` (somebody else's
+    took the place again meanwhile, and ``backup`` stays too).
     """
 
     path: Path
