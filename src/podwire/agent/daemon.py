@@ -48,7 +48,10 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, end)
         for type in TYPES:
-            load(type)
+            try:
+                load(type)
+            except ImportError as error:
+                self._log.error("plugin %s cannot be loaded: %s", type, error)
         records = Records(self._state / "agent.db")
         if records.broken is not None:
             self._log.error("ADD is refused: %s", records.broken)
