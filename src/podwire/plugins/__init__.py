@@ -12,15 +12,22 @@ if TYPE_CHECKING:
     from podwire.cni.plugin import Plugin
 
 _MODULES = {
+    "bandwidth": "bandwidth",
     "bridge": "bridge",
     "dummy": "dummy",
+    "dhcp": "dhcp",
+    "host-device": "host_device",
     "host-local": "host_local",
     "ipvlan": "ipvlan",
     "loopback": "loopback",
+    "macvlan": "macvlan",
     "portmap": "portmap",
     "ptp": "ptp",
     "vlan": "vlan",
     "vrf": "vrf",
+    "sbr": "sbr",
+    "static": "static",
+    "tuning": "tuning",
 }
 
 TYPES = tuple(_MODULES)

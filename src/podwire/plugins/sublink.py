@@ -27,7 +27,7 @@ from podwire.kernel.links import Link
 from podwire.kernel.message import Message
 from podwire.kernel.netlink import RouteSocket
 from podwire.kernel.netns import Netns
-from podwire.plugins import addressing, attachment, verification
+from podwire.plugins import addressing, attachment, leasing, verification
 from podwire.plugins.attachment import Identity
 from podwire.plugins.failures import (
     KERNEL,
@@ -71,6 +71,13 @@ def require_ipam(request: Request[Any]) -> None:
     if not isinstance(ipam, Mapping) or not request.ipam_type:
         shown = "" if ipam is None else f" {msgspec.json.encode(ipam).decode()}"
         raise InvalidConfig(f"ipam{shown}: 'type' is missing or is not a plugin's name")
+
+
+def optional_ipam(request: Request[Any]) -> None:
+    """Raise InvalidConfig (7) for a broken ``ipam``: for no addresses it is left out, or empty."""
+    ipam = fields.lookup(request.raw, "ipam")
+    if ipam is not None and ipam != {}:
+        require_ipam(request)
 
 
 @contextmanager
@@ -169,6 +176,8 @@ def addressed(request: Request[Any]) -> Iterator[Result]:
     if not request.ipam_type:
         yield Result()
         return
+    if leasing.needs_interface(request):
+        leasing.prepare(request)
     with request.delegated(request.ipam_type) as result:
         if not result.ips:
             raise InvalidConfig(f'ipam plugin "{request.ipam_type}" returned no address')
@@ -182,9 +191,16 @@ def configure(container: Netns, made: Made, wanted: Sublink, result: Result) -> 
     local = wanted.local or addressing.link_local(link.mac)
     made.sock.send(*addressing.requests(link.index, local, result.ips, result.routes))
     if made.carrier:
-        with suppress(TryLater):  # with the master's carrier it comes at any time, as without an ADD
-            addressing.wait_until_up(made.sock, link.name, addressing.OPERATIONAL)
+        await_carrier(made.sock, link.name)
     addressing.wait_until_local(made.sock, link.index, result.ips)
+
+
+def await_carrier(sock: RouteSocket, name: str) -> None:
+    """Wait until a link passes packets, if it has a carrier: that is not ours to make, and may come later."""
+    if not links.state(sock, name)[1]:
+        return
+    with suppress(TryLater):
+        addressing.wait_until_up(sock, name, addressing.OPERATIONAL)
 
 
 def add(
@@ -264,8 +280,12 @@ def delete(request: Request[Any], kind: str) -> None:
     """
     errors: list[CNIError] = []
     what = f"{kind} {request.ifname}"
+    leased = leasing.needs_interface(request)
+    if leased:
+        attempt(errors, what, lambda: request.delegate(request.ipam_type))
     unlinked = attempt(errors, what, lambda: _unlink(request, kind))
-    if unlinked and request.ipam_type:  # an address whose link is still there must not be given again
+    # An address whose link is still there must not be given again.
+    if unlinked and request.ipam_type and not leased:
         attempt(errors, what, lambda: request.delegate(request.ipam_type))
     if errors:
         raise joined(errors)
@@ -316,7 +336,7 @@ def _collect(network: str, kind: str, keep: set[str]) -> None:
 
 
 def containers() -> Iterator[Netns]:
-    """Open the pinned namespaces one after the other; whoever takes one closes it."""
+    """Open the namespaces that are pinned where runtimes do so; whoever takes one closes it."""
     try:
         paths = sorted(NETNS_DIRECTORY.iterdir())
     except OSError:
