@@ -15,6 +15,7 @@ _MODULES = {
     "bandwidth": "bandwidth",
     "bridge": "bridge",
     "dhcp": "dhcp",
+    "firewall": "firewall",
     "host-local": "host_local",
     "loopback": "loopback",
     "macvlan": "macvlan",
