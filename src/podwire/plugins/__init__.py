@@ -17,6 +17,7 @@ _MODULES = {
     "dummy": "dummy",
     "dhcp": "dhcp",
     "host-device": "host_device",
+    "firewall": "firewall",
     "host-local": "host_local",
     "ipvlan": "ipvlan",
     "loopback": "loopback",
