@@ -37,6 +37,7 @@ _STEPS: tuple[tuple[Any, str, Callable[[str], Exception]], ...] = (
     (NetlinkSocket, "dump", _kernel_error),
     (Netns, "run", _kernel_error),
     (Nft, "run", _kernel_error),
+    (Nft, "write", _kernel_error),
     (sysctl, "read", _kernel_error),
     (sysctl, "write_all", _kernel_error),
     (AddressDirectory, "locked", _store_error),

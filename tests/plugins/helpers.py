@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from podwire.cni.convert import encode_result
-from podwire.cni.plugin import Result, call, make_request
+from podwire.cni.plugin import Request, Result, call, make_request
 from podwire.kernel.host import Kernel
 from podwire.plugins import load
 
@@ -100,6 +100,13 @@ class Host:
         return config
 
     def call(
+        self, command: str, config: dict[str, Any], pod: str = "", *, type: str = "", **options: Any
+    ) -> Result | None:
+        plugin = load(type or config["type"])
+        assert plugin is not None
+        return call(plugin, self.request(command, config, pod, type=type, **options), self.kernel)
+
+    def request(
         self,
         command: str,
         config: dict[str, Any],
@@ -112,13 +119,13 @@ class Host:
         args: str = "",
         result: Result | None = None,
         path: tuple[str, ...] = (),
-    ) -> Result | None:
+    ) -> Request[Any]:
         plugin = load(type or config["type"])
         assert plugin is not None
         if result is not None:
             version = config["cniVersion"]
             config = {**config, "prevResult": json.loads(encode_result(result, version))}
-        request = make_request(
+        return make_request(
             plugin,
             command,
             config,
@@ -129,7 +136,6 @@ class Host:
             path=path,
             registry=load,
         )
-        return call(plugin, request, self.kernel)
 
     def add(self, config: dict[str, Any], pod: str, **options: Any) -> Result:
         result = self.call("ADD", config, pod, **options)

@@ -12,7 +12,7 @@ from podwire.cli.errors import usage
 VARIABLE = "PODWIRE_ROOT"
 _SOCKET_PATH_LIMIT = 107
 """Bytes of a unix socket's path (sun_path of linux/un.h, less its NUL)."""
-_LONGEST_INSIDE = len("/run/.node.sock.4194304")
+_LONGEST_INSIDE = len("/run/.agent.sock.4194304")
 STATE = Path("/var/lib/podwire")
 RUN = Path("/run/podwire")
 
@@ -59,9 +59,24 @@ class Locations:
         return self.run / "node.sock"
 
     @property
+    def agent_socket(self) -> Path:
+        """Where the agent answers, and the shims ask."""
+        return self.run / "agent.sock"
+
+    @property
     def lock(self) -> Path:
         """Held (flock) by the node as long as it runs; holds its process ID."""
         return self.run / "node.lock"
+
+    @property
+    def agent_socket(self) -> Path:
+        """Where the agent answers."""
+        return self.run / "agent.sock"
+
+    @property
+    def agent_lock(self) -> Path:
+        """Held (flock) by the agent as long as it runs; holds its process ID."""
+        return self.run / "agent.lock"
 
     @property
     def log(self) -> Path:

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Generic, TypeVar
 
 import msgspec
 
 from podwire.cni import convert, fields, versions
 from podwire.cni.errors import CNIError, InvalidEnvironment, IOFailure
-from podwire.cni.request import COMMANDS, Plugin, Registry, call, make_request, parse_config, unexpected
-from podwire.cni.types import TraceContext
+from podwire.cni.request import (
+    CLEANUP_SECONDS,
+    COMMANDS,
+    Plugin,
+    Registry,
+    Request,
+    call,
+    make_request,
+    parse_config,
+    unexpected,
+)
+from podwire.cni.types import Result, TraceContext
 
 C = TypeVar("C")
 K = TypeVar("K")
@@ -33,11 +45,39 @@ _VERSION_BYTES = 65536
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What the process does: exit status, and what it writes to each stream."""
+    """What the process does: exit status, and what it writes to each stream.
+
+    ``error`` is the failure behind status 1, ``result`` what an ADD made.
+    """
 
     status: int
     stdout: bytes = b""
     stderr: str = ""
+    error: CNIError | None = None
+    result: Result | None = None
+
+
+class Invocation(msgspec.Struct, Generic[C, K], frozen=True):
+    """An invocation that was read and checked: what `perform` runs."""
+
+    plugin: Plugin[C, K]
+    request: Request[C]
+
+    def undoing(self, result: Result | None) -> Invocation[C, K]:
+        """Return the DEL of this ADD: with its result, in time of its own, and not to be cancelled."""
+        raw = dict(self.request.raw)
+        if result is not None:
+            raw["prevResult"] = msgspec.json.decode(convert.encode_result(result, self.request.cni_version))
+        request = msgspec.structs.replace(
+            self.request,
+            command="DEL",
+            raw=raw,
+            prev_result=result,
+            deadline=time.monotonic() + CLEANUP_SECONDS,
+            cancel=None,
+            stderr=[],
+        )
+        return Invocation(self.plugin, request)
 
 
 def command_of(environ: Mapping[str, str]) -> str:
@@ -65,25 +105,23 @@ def version_report(plugin: Plugin[Any, Any], stdin: bytes = b"") -> bytes:
     return msgspec.json.encode({"cniVersion": version, "supportedVersions": plugin.versions}) + b"\n"
 
 
-def respond(
+def prepare(
     plugin: Plugin[C, K],
     environ: Mapping[str, str],
     stdin: bytes,
-    kernel: AbstractContextManager[K] | None = None,
     *,
     registry: Mapping[str, Plugin[Any, Any]] | Registry | None = None,
     deadline: float | None = None,
-) -> Reply:
-    """Answer one invocation without touching this process: what a plugin host and `main` share.
+    cancel: threading.Event | None = None,
+) -> Invocation[C, K] | Reply:
+    """Read one invocation; a `Reply` where that is all: a refusal, VERSION, or no command at all.
 
-    ``kernel`` is entered for the call only (default: the plugin's own ``open_kernel``). Never raises for
-    anything that the request or the plugin does wrong.
+    Nothing is touched. ``deadline`` and ``cancel`` are the request's.
     """
     if not environ.get("CNI_COMMAND"):
         listed = ", ".join(plugin.versions)
         return Reply(0, stderr=f"{plugin.about}\nCNI protocol versions supported: {listed}\n")
     version = versions.CURRENT
-    stderr: list[str] = []
     try:
         command = command_of(environ)
         if command not in COMMANDS:
@@ -104,19 +142,56 @@ def respond(
             registry=registry,
             netns_override=environ.get("CNI_NETNS_OVERRIDE", "").lower() in {"1", "true"},
             trace=_trace(environ),
-            stderr=stderr,
+            stderr=[],
+            cancel=cancel,
         )
+    except Exception as error:  # noqa: BLE001 - stdout must hold an error of the protocol, whatever happened
+        return refusal(error, version)
+    return Invocation(plugin, request)
+
+
+def perform(invocation: Invocation[C, K], kernel: AbstractContextManager[K] | None = None) -> Reply:
+    """Run an invocation; ``kernel`` is entered for the call only (default: the plugin's ``open_kernel``).
+
+    Never raises for anything that the plugin does wrong.
+    """
+    plugin, request = invocation.plugin, invocation.request
+    try:
         with kernel if kernel is not None else plugin.open_kernel() as opened:
             result = call(plugin, request, opened)
-        said = b"" if result is None else convert.encode_result(result, request.cni_version)
-        return Reply(0, said, _lines(stderr))
-    except CNIError as error:
-        return Reply(1, error.to_json(version), _lines(stderr))
+            try:
+                said = b"" if result is None else convert.encode_result(result, request.cni_version)
+            except CNIError:
+                # What cannot be told in the caller's version must not stay.
+                call(plugin, invocation.undoing(None).request, opened)
+                raise
+        return Reply(0, said, _lines(request.stderr), result=result)
     except Exception as error:  # noqa: BLE001 - stdout must hold an error of the protocol, whatever happened
-        return Reply(1, unexpected(error).to_json(version), _lines(stderr))
+        return refusal(error, request.cni_version, request.stderr)
 
 
-def _lines(said: list[str]) -> str:
+def refusal(error: Exception, cni_version: str = versions.CURRENT, stderr: Sequence[str] = ()) -> Reply:
+    """Return a failure as a plugin tells it: exit status 1 and the error's JSON."""
+    failure = error if isinstance(error, CNIError) else unexpected(error)
+    return Reply(1, failure.to_json(cni_version), _lines(stderr), error=failure)
+
+
+def respond(
+    plugin: Plugin[C, K],
+    environ: Mapping[str, str],
+    stdin: bytes,
+    kernel: AbstractContextManager[K] | None = None,
+    *,
+    registry: Mapping[str, Plugin[Any, Any]] | Registry | None = None,
+    deadline: float | None = None,
+    cancel: threading.Event | None = None,
+) -> Reply:
+    """Answer one invocation without touching this process: `prepare` and `perform` in one."""
+    read = prepare(plugin, environ, stdin, registry=registry, deadline=deadline, cancel=cancel)
+    return perform(read, kernel) if isinstance(read, Invocation) else read
+
+
+def _lines(said: Sequence[str]) -> str:
     return "".join(f"{each}\n" for each in said)
 
 

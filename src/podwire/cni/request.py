@@ -73,7 +73,9 @@ class Plugin(msgspec.Struct, Generic[C, K], frozen=True):
     ``delete`` must succeed on what is already gone. A command that is None succeeds silently.
     ``known_args`` are the CNI_ARGS keys it takes: given, other keys are refused without IgnoreUnknown.
     ``undo`` has ``delete`` follow an ADD that fails, at once, so that nothing of it stays, unless it raised
-    AlreadyAttached. ``open_kernel`` opens what the functions get as ``kernel`` in a process of its own.
+    AlreadyAttached. ``mend`` gets a CHECK's request, puts back what others took from the attachment on the
+    host and tells what that was; UnknownContainer if only a new ADD could. ``open_kernel`` opens what the
+    functions get as ``kernel`` in a process of its own.
     """
 
     type: str
@@ -84,6 +86,7 @@ class Plugin(msgspec.Struct, Generic[C, K], frozen=True):
     check: Callable[[Request[C], K], None] | None = None
     gc: Callable[[Request[C], K], None] | None = None
     status: Callable[[Request[C], K], None] | None = None
+    mend: Callable[[Request[C], K], list[str]] | None = None
     open_kernel: Callable[[], AbstractContextManager[K]] = _no_kernel
     versions: tuple[str, ...] = versions.SUPPORTED
     known_args: frozenset[str] | None = None

@@ -156,12 +156,13 @@ def macvlan(
 def ifb(
     name: str,
     *,
+    mac: str | None = None,
     mtu: int | None = None,
     up: bool = False,
     txqlen: int | None = None,
 ) -> Message:
     """Make an intermediate functional block device, where ingress is shaped as egress."""
-    return make("ifb", name, b"", mtu=mtu, up=up, txqlen=txqlen)
+    return make("ifb", name, b"", mac=mac, mtu=mtu, up=up, txqlen=txqlen)
 
 
 def vxlan(

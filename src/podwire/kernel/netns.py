@@ -12,7 +12,10 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Callable
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar, cast
@@ -29,8 +32,12 @@ _MS_BIND = 0x1000
 _MNT_DETACH = 0x2
 _UMOUNT_NOFOLLOW = 0x8
 _CURRENT = "/proc/thread-self/ns/net"
+_SYS_OPENAT2 = 437  # the same on every architecture
+_OPEN_HOW = struct.Struct("=QQQ")
+_RESOLVE_IN_ROOT = 0x10
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_view = threading.local()
 
 
 class Netns:
@@ -92,8 +99,23 @@ class Netns:
         self.close()
 
 
+@contextmanager
+def seen_from(root: int | None) -> Iterator[None]:
+    """Have the calling thread `open` namespaces as a process sees them whose root directory is ``root``.
+
+    ``root`` is a file descriptor, as of /proc/PID/root; ``None`` changes nothing. Symbolic links stay below
+    it (openat2(2), RESOLVE_IN_ROOT). Paths in /proc are this process's own: with one PID namespace for both
+    they mean the same, and the kernel resolves no magic links below another root.
+    """
+    before, _view.root = getattr(_view, "root", None), root
+    try:
+        yield
+    finally:
+        _view.root = before
+
+
 def open(path: str | os.PathLike[str]) -> Netns:
-    """Open the namespace at ``path``.
+    """Open the namespace at ``path``, which another process may have named (`seen_from`).
 
     Raises :class:`NetnsMissing` if nothing is there, :class:`NotANetns` if it is something else (a plain
     file, a directory, a mount that lost its namespace, another kind of namespace), else :class:`NetnsError`.
@@ -102,7 +124,7 @@ def open(path: str | os.PathLike[str]) -> Netns:
     if not text or "\0" in text:
         raise NetnsMissing(errno.ENOENT, "open network namespace", repr(text), "no path")
     try:
-        fd = os.open(text, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        fd = _open(text, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except (FileNotFoundError, NotADirectoryError, ProcessLookupError) as error:
         raise NetnsMissing(error.errno or errno.ENOENT, "open network namespace", text) from error
     except OSError as error:
@@ -169,6 +191,18 @@ def remove(path: str | os.PathLike[str]) -> None:
         return
     except OSError as error:
         raise NetnsError(error.errno or errno.EIO, "remove network namespace", text) from error
+
+
+def _open(path: str, flags: int) -> int:
+    root = getattr(_view, "root", None)
+    if root is None or path.startswith("/proc/"):
+        return os.open(path, flags)
+    how = _OPEN_HOW.pack(flags, 0, _RESOLVE_IN_ROOT)
+    fd: int = _libc.syscall(_SYS_OPENAT2, root, os.fsencode(path), how, len(how))
+    if fd < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), path)
+    return fd
 
 
 def _check(fd: int, path: str) -> None:

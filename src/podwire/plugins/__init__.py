@@ -12,13 +12,19 @@ if TYPE_CHECKING:
     from podwire.cni.plugin import Plugin
 
 _MODULES = {
+    "bandwidth": "bandwidth",
     "bridge": "bridge",
     "host-device": "host_device",
+    "dhcp": "dhcp",
     "host-local": "host_local",
     "loopback": "loopback",
     "macvlan": "macvlan",
     "portmap": "portmap",
     "ptp": "ptp",
+    "tap": "tap",
+    "sbr": "sbr",
+    "static": "static",
+    "tuning": "tuning",
 }
 
 TYPES = tuple(_MODULES)

@@ -6,7 +6,8 @@ nftables in each case. An ADD is all or nothing; a DEL needs neither the namespa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -25,7 +26,8 @@ from podwire.cni.types import NO_DNS
 from podwire.kernel import links
 from podwire.kernel.host import Kernel
 from podwire.kernel.links import Link
-from podwire.plugins import antispoof, attachment, bridge_device, parsed, sublink, verification
+from podwire.kernel.netns import Netns
+from podwire.plugins import antispoof, attachment, bridge_device, leasing, parsed, sublink, verification
 from podwire.plugins.attachment import Identity, Plan
 from podwire.plugins.failures import KERNEL, attempt, open_netns, told, undone_on_failure
 from podwire.plugins.station import Args, MacConfig, requested_mac
@@ -109,6 +111,40 @@ def _wanted(request: Request[Config]) -> bridge_device.Wanted:
     )
 
 
+@contextmanager
+def _paired_before(request: Request[Config], kernel: Kernel, container: Netns, mac: str) -> Iterator[bool]:
+    """Have the pair there for an IPAM plugin that works on it (True); it goes again if the block fails."""
+    if not leasing.needs_interface(request):
+        yield False
+        return
+    identity = _identity(request)
+    with bridge_device.using(kernel, _wanted(request)) as bridge, undone_on_failure() as undo:
+        bridge_device.prepare(kernel, bridge, _wanted(request), ())
+        plan = _plan(request, bridge, mac or attachment.mac_for(identity, ()), (), ())
+        attachment.attach(kernel, container, plan)
+        undo.append(lambda: attachment.detach(kernel, identity))
+        yield True
+
+
+def _plan(
+    request: Request[Config], bridge: Link, mac: str, ips: tuple[IPConfig, ...], routes: tuple[Route, ...]
+) -> Plan:
+    config = request.config
+    return Plan(
+        _identity(request),
+        bridge,
+        mac,
+        bool(requested_mac(request.args, config.args, config.runtimeConfig)),
+        config.mtu or bridge.mtu,
+        ips,
+        routes,
+        hairpin=config.hairpinMode,
+        isolated=config.portIsolation,
+        dad=config.enabledad,
+        up=not config.disableContainerInterface,
+    )
+
+
 def add(request: Request[Config], kernel: Kernel) -> Result:
     """Attach the container to the bridge."""
     validate(request)
@@ -122,28 +158,22 @@ def add(request: Request[Config], kernel: Kernel) -> Result:
                 code=KERNEL,
             )
         with (
+            _paired_before(request, kernel, container, mac) as paired,
             sublink.addressed(request) as addressed,
             bridge_device.using(kernel, _wanted(request)) as bridge,
             undone_on_failure() as undo,
         ):
             ips = tuple(_with_gateway(ip, config) for ip in addressed.ips)
             routes = (*addressed.routes, *_default_routes(config, addressed.routes, ips))
-            plan = Plan(
-                identity,
-                bridge,
-                mac or attachment.mac_for(identity, ips),
-                bool(mac),
-                config.mtu or bridge.mtu,
-                ips,
-                routes,
-                hairpin=config.hairpinMode,
-                isolated=config.portIsolation,
-                dad=config.enabledad,
-                up=not config.disableContainerInterface,
+            plan = _plan(
+                request, bridge, mac or attachment.mac_for(identity, () if paired else ips), ips, routes
             )
             bridge_device.prepare(kernel, bridge, _wanted(request), ips if config.gateway else ())
-            attachment.attach(kernel, container, plan)
-            undo.append(lambda: attachment.detach(kernel, identity))
+            if paired:
+                leasing.put_on(container, identity.ifname, plan.mac, ips, routes, announce=True)
+            else:
+                attachment.attach(kernel, container, plan)
+                undo.append(lambda: attachment.detach(kernel, identity))
             _protect(kernel, request, plan, undo)
             if config.gateway:
                 bridge_device.enable_forwarding(kernel, {ip.family for ip in ips})
@@ -306,9 +336,13 @@ def delete(request: Request[Config], kernel: Kernel) -> None:
     """Remove the pair and the rules, then free the addresses; what is gone already is fine."""
     identity = _identity(request)
     errors: list[CNIError] = []
+    leased = leasing.needs_interface(request)
+    if leased:
+        attempt(errors, "bridge", lambda: _delegate(request))
     unlinked = attempt(errors, "bridge", lambda: _unlink(request, kernel, identity))
     attempt(errors, "bridge", lambda: _unprotect(request, kernel, identity))
-    if unlinked and request.ipam_type:  # an address whose link is still there must not be given again
+    # An address whose link is still there must not be given again.
+    if unlinked and request.ipam_type and not leased:
         attempt(errors, "bridge", lambda: _delegate(request))
     if errors:
         raise joined(errors)
@@ -394,6 +428,7 @@ PLUGIN = Plugin(
     delete=delete,
     gc=gc,
     status=status,
+    mend=mend,
     open_kernel=Kernel.open,
     known_args=frozenset({"IP", "MAC", "GATEWAY"}),
 )

@@ -27,7 +27,7 @@ from podwire.kernel.links import Link
 from podwire.kernel.message import Message
 from podwire.kernel.netlink import RouteSocket
 from podwire.kernel.netns import Netns
-from podwire.plugins import addressing, attachment, verification
+from podwire.plugins import addressing, attachment, leasing, verification
 from podwire.plugins.attachment import Identity
 from podwire.plugins.failures import (
     KERNEL,
@@ -46,13 +46,14 @@ class Sublink(msgspec.Struct, frozen=True):
     """The link that is wanted.
 
     ``build`` is the request that makes it, of its first name, the master's index (0 without a master) and the
-    namespace where it is born (None: the socket's own). ``inside`` says that the master is in the container's
-    namespace (linkInContainer). ``mtu`` is the one that is asked for, 0 for none. ``local`` is its link-local
-    address (None: the one of its MAC); ``announce`` has it tell its addresses to its neighbours.
+    namespace where it is born (None: the socket's own); or it makes the link itself and returns None.
+    ``inside`` says that the master is in the container's namespace (linkInContainer). ``mtu`` is the one that
+    is asked for, 0 for none. ``local`` is its link-local address (None: the one of its MAC); ``announce`` has
+    it tell its addresses to its neighbours.
     """
 
     kind: str
-    build: Callable[[str, int, Netns | None], Message]
+    build: Callable[[str, int, Netns | None], Message | None]
     master: str = ""
     inside: bool = False
     mtu: int = 0
@@ -141,7 +142,9 @@ def made(kernel: Kernel, container: Netns, identity: Identity, wanted: Sublink) 
             # Under its own name it could be taken for a link of the host, since the kernel looks there too.
             name = _first_name(identity)
             undo.append(lambda: remove(inside, identity, wanted.kind))
-            sock.send(wanted.build(name, parent, None if wanted.inside else container))
+            request = wanted.build(name, parent, None if wanted.inside else container)
+            if request is not None:
+                sock.send(request)
         index = devices.index(inside, name)
         inside.send(links.configure(index, name=identity.ifname, alias=identity.alias))
         link = links.get(inside, index, details=False)
@@ -175,6 +178,8 @@ def addressed(request: Request[Any]) -> Iterator[Result]:
     if not request.ipam_type:
         yield Result()
         return
+    if leasing.needs_interface(request):
+        leasing.prepare(request)
     with request.delegated(request.ipam_type) as result:
         if not result.ips:
             raise InvalidConfig(f'ipam plugin "{request.ipam_type}" returned no address')
@@ -276,8 +281,12 @@ def delete(request: Request[Any], kind: str) -> None:
     """
     errors: list[CNIError] = []
     what = f"{kind} {request.ifname}"
+    leased = leasing.needs_interface(request)
+    if leased:
+        attempt(errors, what, lambda: request.delegate(request.ipam_type))
     unlinked = attempt(errors, what, lambda: _unlink(request, kind))
-    if unlinked and request.ipam_type:  # an address whose link is still there must not be given again
+    # An address whose link is still there must not be given again.
+    if unlinked and request.ipam_type and not leased:
         attempt(errors, what, lambda: request.delegate(request.ipam_type))
     if errors:
         raise joined(errors)
