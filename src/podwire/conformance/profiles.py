@@ -161,7 +161,6 @@ PROFILES: Mapping[str, Profile] = {
         lambda _number: {"ipam": host_local()},
         broken={"an MTU that no tap can have": {"mtu": 70000}},
         tamper=_MAIN_TAMPER,
-        link_kind="tun",
     ),
     "loopback": Profile(Kind.LOOPBACK, tamper={"lo was set down": tampering.set_down}, ifname="lo"),
     "host-local": Profile(
