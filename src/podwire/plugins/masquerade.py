@@ -58,7 +58,9 @@ def add(  # noqa: PLR0917
     changes = creation(owner, plain, chains)
     for attempt in range(_TRIES):
         try:
-            ruleset.commit(kernel.nft, changes, tuple(chains.values()), time.monotonic() + ruleset.LOCK_SECONDS)
+            ruleset.commit(
+                kernel.nft, changes, tuple(chains.values()), time.monotonic() + ruleset.LOCK_SECONDS
+            )
         except NftError:
             # Something of it is there, or what was read has changed since; the next reading sees it.
             if attempt == _TRIES - 1:
@@ -137,9 +139,7 @@ def collect(kernel: Kernel, network: str, valid: Iterable[tuple[str, str]]) -> i
     return count
 
 
-def chains_of(
-    addresses: Sequence[IPv4Address | IPv6Address], subnets: Sequence[Network]
-) -> dict[int, Chain]:
+def chains_of(addresses: Sequence[IPv4Address | IPv6Address], subnets: Sequence[Network]) -> dict[int, Chain]:
     """The chain that spares ``subnets`` and multicast, for each IP version of the addresses."""
     return {version: _chain(version, subnets) for version in sorted({each.version for each in addresses})}
 
