@@ -44,7 +44,11 @@ class Answer:
 def connect(path: Path) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX)
     sock.settimeout(SECONDS)
-    sock.connect(str(path))
+    try:
+        sock.connect(str(path))
+    except OSError:
+        sock.close()
+        raise
     return sock
 
 
