@@ -39,12 +39,14 @@ _NUMERIC_PROTOCOL = 1 << 7
 _IDLE_SOCKETS = 64
 _SUBSYSTEM = 10
 _GET_TABLE = (_SUBSYSTEM << 8) | 1
+_GET_CHAIN = (_SUBSYSTEM << 8) | 4
 _GET_RULE = (_SUBSYSTEM << 8) | 7
 _GET_ELEMENT = (_SUBSYSTEM << 8) | 13
 _GET_GENERATION = (_SUBSYSTEM << 8) | 16
 _HEADER = 4
 _FAMILIES = {"ip": 2, "inet": 1, "ip6": 10, "arp": 3, "bridge": 7, "netdev": 5}
 _TABLE = Table("nftables table", name=(1, STRING))
+_CHAIN = Table("nftables chain", table=(1, STRING), name=(3, STRING))
 _RULE = Table("nftables rule", table=(1, STRING), chain=(2, STRING), userdata=(7, BINARY))
 _ELEMENTS = Table("nftables elements", table=(1, STRING), set=(2, STRING), elements=(3, NESTED_BYTES))
 _VERDICT = Table("nftables verdict", chain=(2, STRING))
@@ -289,7 +291,14 @@ class Nft:
     def has_table(self, table: str, family: str = "inet") -> bool:
         """Tell whether ``table`` exists."""
         body = _header(family) + _TABLE.encode({"name": table})
-        message = Message(_GET_TABLE, 0, body, "look for table", f"{family} {table}")
+        return self._has(Message(_GET_TABLE, 0, body, "look for table", f"{family} {table}"))
+
+    def has_chain(self, table: str, chain: str, family: str = "inet") -> bool:
+        """Tell whether ``chain`` exists."""
+        body = _header(family) + _CHAIN.encode({"table": table, "name": chain})
+        return self._has(Message(_GET_CHAIN, 0, body, "look for chain", f"{family} {table} {chain}"))
+
+    def _has(self, message: Message) -> bool:
         with self._lock:
             self._opened(message.operation)
             try:

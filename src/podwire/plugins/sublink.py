@@ -46,13 +46,14 @@ class Sublink(msgspec.Struct, frozen=True):
     """The link that is wanted.
 
     ``build`` is the request that makes it, of its first name, the master's index (0 without a master) and the
-    namespace where it is born (None: the socket's own). ``inside`` says that the master is in the container's
-    namespace (linkInContainer). ``mtu`` is the one that is asked for, 0 for none. ``local`` is its link-local
-    address (None: the one of its MAC); ``announce`` has it tell its addresses to its neighbours.
+    namespace where it is born (None: the socket's own); or it makes the link itself and returns None.
+    ``inside`` says that the master is in the container's namespace (linkInContainer). ``mtu`` is the one that
+    is asked for, 0 for none. ``local`` is its link-local address (None: the one of its MAC); ``announce`` has
+    it tell its addresses to its neighbours.
     """
 
     kind: str
-    build: Callable[[str, int, Netns | None], Message]
+    build: Callable[[str, int, Netns | None], Message | None]
     master: str = ""
     inside: bool = False
     mtu: int = 0
@@ -141,7 +142,9 @@ def made(kernel: Kernel, container: Netns, identity: Identity, wanted: Sublink) 
             # Under its own name it could be taken for a link of the host, since the kernel looks there too.
             name = first_name(identity)
             undo.append(lambda: remove(inside, identity, wanted.kind))
-            sock.send(wanted.build(name, parent, None if wanted.inside else container))
+            request = wanted.build(name, parent, None if wanted.inside else container)
+            if request is not None:
+                sock.send(request)
         index = devices.index(inside, name)
         inside.send(links.configure(index, name=identity.ifname, alias=identity.alias))
         link = links.get(inside, index, details=False)
