@@ -147,6 +147,9 @@ PROFILES: Mapping[str, Profile] = {
     "ptp": Profile(Kind.MAIN, _ptp, tamper=_MAIN_TAMPER),
     "macvlan": Profile(Kind.MAIN, _over_uplink, broken=_NO_MASTER, tamper=_MAIN_TAMPER, link_kind="macvlan"),
     "ipvlan": Profile(Kind.MAIN, _over_uplink, broken=_NO_MASTER, tamper=_MAIN_TAMPER, link_kind="ipvlan"),
+    "dummy": Profile(
+        Kind.MAIN, lambda _number: {"ipam": host_local()}, tamper=_MAIN_TAMPER, link_kind="dummy"
+    ),
     "vlan": Profile(Kind.MAIN, _vlan, broken=_NO_MASTER, tamper=_MAIN_TAMPER, link_kind="vlan"),
     "host-device": Profile(
         Kind.MAIN,
