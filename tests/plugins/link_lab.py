@@ -23,8 +23,7 @@ _LOOK = """
 for inside in '' '-n one'; do
   ip $inside -d link | sed -E 's/ (state|qlen|carrier|promiscuity) [^ ]*//g; s/,?(NO-CARRIER|LOWER_UP|M-DOWN),?//g'
   ip $inside address | grep -E 'inet6? ' | grep -v 'fe80:'
-  ip $inside route show table all type unicast | sed 's/ linkdown//'
-  ip $inside -6 route show table all type unicast | grep -v '^fe80:' | sed 's/ linkdown//'
+  ip $inside route show table all type unicast | grep -v '^fe80:' | sed 's/ linkdown//'
 done
 nft list ruleset | grep elements
 cat /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/all/forwarding
