@@ -1,4 +1,4 @@
-"""A host with a cable to a router, for the plugins that give a pod a link; what they leave, and their requests.
+"""A host with a cable to a router, for the plugins that give a pod a link; and what they leave.
 
 ``m0`` is the master or the device: the host's end of the cable. The router has 10.1.0.1 and fd00:1::1.
 """
@@ -21,7 +21,8 @@ MASTER: dict[str, dict[str, Any]] = {
 
 _LOOK = """
 for inside in '' '-n one'; do
-  ip $inside -d link | sed -E 's/ (state|qlen|carrier|promiscuity) [^ ]*//g; s/,?(NO-CARRIER|LOWER_UP|M-DOWN),?//g'
+  ip $inside -d link |
+    sed -E 's/ (state|qlen|carrier|promiscuity) [^ ]*//g; s/,?(NO-CARRIER|LOWER_UP|M-DOWN),?//g'
   ip $inside address | grep -E 'inet6? ' | grep -v 'fe80:'
   ip $inside route show table all type unicast | grep -v '^fe80:' | sed 's/ linkdown//'
 done

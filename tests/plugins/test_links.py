@@ -71,9 +71,7 @@ def test_F01_no_address_waits_for_duplicate_detection(cabled: Host, type: str) -
 
 def advertise(prefix: bytes) -> None:
     """Send a router's advertisement of a prefix from the router, to all nodes (RFC 4861 section 4.2)."""
-    home = Path("/proc/thread-self/ns/net").open("rb")
-    router = Path("/run/netns/router").open("rb")
-    with home, router:
+    with Path("/proc/thread-self/ns/net").open("rb") as home, Path("/run/netns/router").open("rb") as router:
         setns(router.fileno(), CLONE_NEWNET)
         try:
             with socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6) as raw:
