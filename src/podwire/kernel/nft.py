@@ -39,12 +39,14 @@ _NUMERIC_PROTOCOL = 1 << 7
 _IDLE_SOCKETS = 64
 _SUBSYSTEM = 10
 _GET_TABLE = (_SUBSYSTEM << 8) | 1
+_GET_CHAIN = (_SUBSYSTEM << 8) | 4
 _GET_RULE = (_SUBSYSTEM << 8) | 7
 _GET_ELEMENT = (_SUBSYSTEM << 8) | 13
 _GET_GENERATION = (_SUBSYSTEM << 8) | 16
 _HEADER = 4
 _FAMILIES = {"ip": 2, "inet": 1, "ip6": 10, "arp": 3, "bridge": 7, "netdev": 5}
 _TABLE = Table("nftables table", name=(1, STRING))
+_CHAIN = Table("nftables chain", table=(1, STRING), name=(3, STRING))
 _RULE = Table("nftables rule", table=(1, STRING), chain=(2, STRING), userdata=(7, BINARY))
 _ELEMENTS = Table("nftables elements", table=(1, STRING), set=(2, STRING), elements=(3, NESTED_BYTES))
 _VERDICT = Table("nftables verdict", chain=(2, STRING))
@@ -299,6 +301,21 @@ class Nft:
                     return False
                 raise
         return True
+
+    def exist(self, places: Sequence[tuple[str, str, str]]) -> list[bool]:
+        """Tell, in one system call, which tables (no chain) and chains (family, table, chain) exist."""
+        questions = []
+        for family, table, chain in places:
+            kind, codec = (_GET_CHAIN, _CHAIN) if chain else (_GET_TABLE, _TABLE)
+            values = {"table": table, "name": chain} if chain else {"name": table}
+            body = _header(family) + codec.encode(values)
+            questions.append(Message(kind, 0, body, "look for", f"{family} {table} {chain}".rstrip()))
+        with self._reader("look for tables of") as sock:
+            answers = sock.ask(questions)
+        for answer in answers:
+            if isinstance(answer, KernelError) and answer.errno != errno.ENOENT:
+                raise answer
+        return [not isinstance(answer, KernelError) for answer in answers]
 
     def close(self) -> None:
         """Free the library's context and the sockets; more than once does nothing."""
