@@ -12,10 +12,14 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 import re
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+import threading
+import weakref
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -33,6 +37,11 @@ _SECONDS = 10.0
 _FAMILIES = {"ip": ("ip_tables_names", "iptables"), "ip6": ("ip6_tables_names", "ip6tables")}
 # utils.FormatComment in the reference plugins; iptables-save prints the quotes with backslashes.
 _COMMENT = re.compile(rb'name: \\?"([^"\\]*)\\?" id: \\?"([^"\\]*)\\?"')
+
+
+_NAT = tuple(Chain(family, "nat") for family in _FAMILIES)
+_legacy_names: WeakKeyDictionary[Kernel, tuple[tuple[str, int], ...]] = WeakKeyDictionary()
+_legacy_lock = threading.Lock()
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -73,17 +82,27 @@ def _digest(text: str) -> str:
 
 def remove(kernel: Kernel, kind: Kind, whose: Whose) -> bool:
     """Remove an attachment's rules; False if there were none. Raises KernelError."""
-    chains = [Chain(family, "nat", whose.chain(kind)) for family in _FAMILIES]
-    places = [*chains, *kind.tables]
-    there = [place for place, is_there in zip(places, kernel.nft.exist(places), strict=True) if is_there]
     removed = False
-    if there:
+    present = _present(kernel, kind, whose)
+    if present:
         with _socket(kernel) as sock:
-            for place in there:
+            for place in present:
                 removed |= _removed(sock, kind, whose, place)
     for family in _legacy(kernel):
         removed |= _removed_legacy(kernel, family, kind, whose.chain(kind))
     return removed
+
+
+def _present(kernel: Kernel, kind: Kind, whose: Whose) -> list[Chain]:
+    """The attachment's chains, and the tables of nftables' own in which it may have rules."""
+    tables = _existing(kernel, (*_NAT, *kind.tables))
+    chains = _existing(kernel, [table._replace(name=whose.chain(kind)) for table in tables if table in _NAT])
+    return [*chains, *(table for table in tables if table not in _NAT)]
+
+
+def _existing(kernel: Kernel, places: Sequence[Chain]) -> list[Chain]:
+    answers = kernel.nft.exist(places) if places else []
+    return [place for place, is_there in zip(places, answers, strict=True) if is_there]
 
 
 def _removed(sock: NetfilterSocket, kind: Kind, whose: Whose, place: Chain) -> bool:
@@ -115,8 +134,7 @@ def _rules_of(sock: NetfilterSocket, kind: Kind, whose: Whose, place: Chain) -> 
 
 def there(kernel: Kernel, kind: Kind, whose: Whose) -> bool:
     """Tell whether an attachment has rules that packets meet: a jump to a chain that is not empty."""
-    places = [*(Chain(family, "nat", whose.chain(kind)) for family in _FAMILIES), *kind.tables]
-    present = [place for place, is_there in zip(places, kernel.nft.exist(places), strict=True) if is_there]
+    present = _present(kernel, kind, whose)
     if present:
         with _socket(kernel) as sock:
             for place in present:
@@ -135,11 +153,10 @@ def collect(kernel: Kernel, kind: Kind, network: str, valid: Collection[str]) ->
 
     Host ports in tables of nftables' own name no network, and stay until their DEL.
     """
-    places = [Chain(family, "nat") for family in _FAMILIES]
     found: set[str] = set()
-    if any(kernel.nft.exist([*places, *kind.tables])):
+    if _existing(kernel, (*_NAT, *kind.tables)):
         with _socket(kernel) as sock:
-            for place in places:
+            for place in _NAT:
                 lines = [rule.raw for rule in nft_foreign.rules(sock, place._replace(name=kind.parent))]
                 found |= _containers(lines, network)
             if kind is MASQUERADE:
@@ -175,19 +192,28 @@ def _socket(kernel: Kernel) -> Iterator[NetfilterSocket]:
 
 def _legacy(kernel: Kernel) -> list[str]:
     """The families whose nat table iptables-legacy uses in the host's namespace."""
+    with _legacy_lock:
+        files = _legacy_names.get(kernel)
+        opened = kernel.netns.run(_open_legacy_names) if files is None else files
+        found = [family for family, fd in opened if b"nat\n" in os.pread(fd, 4096, 0)]
+        if files is None and len(opened) == len(_FAMILIES):
+            _legacy_names[kernel] = opened
+            for _, fd in opened:
+                weakref.finalize(kernel, os.close, fd)
+        elif files is None:
+            for _, fd in opened:
+                os.close(fd)
+    return found
 
-    def look() -> list[str]:
-        return [family for family, (names, _) in _FAMILIES.items() if _lists_nat(names)]
 
-    return kernel.netns.run(look)
-
-
-def _lists_nat(names: str) -> bool:
-    try:
-        with open(f"/proc/thread-self/net/{names}", "rb") as file:  # noqa: PTH123
-            return b"nat\n" in file.read()
-    except OSError:
-        return False  # the kernel has no legacy tables
+def _open_legacy_names() -> tuple[tuple[str, int], ...]:
+    """Open the lists of the tables in use, which tell of this namespace for good."""
+    found = []
+    for family, (names, _) in _FAMILIES.items():
+        with suppress(OSError):
+            fd = os.open(f"/proc/thread-self/net/{names}", os.O_RDONLY | os.O_CLOEXEC)
+            found.append((family, fd))
+    return tuple(found)
 
 
 def _removed_legacy(kernel: Kernel, family: str, kind: Kind, chain: str) -> bool:
