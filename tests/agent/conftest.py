@@ -12,6 +12,7 @@ import pytest
 from tests.agent.helpers import Forked, Process, Running
 
 Start = Callable[..., Forked]
+Pod = Callable[[str], str]
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def process(root: Path, running: list[Running]) -> Callable[..., Process]:
 
 
 @pytest.fixture
-def pod() -> Iterator[Callable[[str], str]]:
+def pod() -> Iterator[Pod]:
     """Make a network namespace and return its path."""
     made: list[str] = []
 

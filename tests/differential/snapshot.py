@@ -191,7 +191,10 @@ class Placeholders:
         return self.name(text)
 
     def _local(self, address: str) -> str:
-        return address if address in self.fixed else self._locals.get(address, address)
+        if address in self.fixed:
+            return address
+        # A bridge keeps the one of the MAC that it had before its first port.
+        return self._locals.get(address, "<link-local of its MAC>" if "ff:fe" in address else address)
 
     def mac(self, text: str) -> str:
         return text if text in self.fixed or text == "00:00:00:00:00:00" else "<random MAC>"

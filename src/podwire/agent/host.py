@@ -221,7 +221,8 @@ class PluginHost:
         What cannot be told is not gone: a path in a mount namespace of others, or one of a process, which
         may be gone while the namespace is not.
         """
-        if record.view not in (0, caller.OWN, caller.mount_namespace(1)) or record.netns.startswith("/proc/"):
+        seen = (0, caller.mount_namespace(), caller.mount_namespace(1))
+        if record.view not in seen or record.netns.startswith("/proc/"):
             return False
         try:
             with self.view_of(record) as root, netns.seen_from(root), netns.open(record.netns):

@@ -376,6 +376,13 @@ def install(
     no_standalone: Annotated[
         bool, typer.Option("--no-standalone", help="Without what serves a call when the agent is gone.")
     ] = False,
+    no_agent: Annotated[
+        bool,
+        typer.Option(
+            "--no-agent",
+            help="Python programs that know no agent, and take longer to start. Implies --no-conflist.",
+        ),
+    ] = False,
     wait: Annotated[
         float,
         typer.Option(
@@ -408,8 +415,9 @@ def install(
             mtu=mtu,
             force=force,
             uninstall=uninstall,
-            conflist=not no_conflist,
+            conflist=not (no_conflist or no_agent),
             standalone=not no_standalone,
+            agent=not no_agent,
             wait=wait,
             output=output,
             dry_run=dry_run,

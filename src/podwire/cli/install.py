@@ -36,6 +36,7 @@ class Options:
     uninstall: bool = False
     conflist: bool = True
     standalone: bool = True
+    agent: bool = True
     wait: float = 30.0
     output: str = ""
     dry_run: bool = False
@@ -69,17 +70,22 @@ def _installed(options: Options) -> tuple[Change, ...]:
 
     network = _network(options)
     try:
-        files = installing.programs(options.bin_dir, options.socket, standalone=options.standalone)
+        files = (
+            installing.programs(options.bin_dir, options.socket, standalone=options.standalone)
+            if options.agent
+            else installing.launcher_programs(options.bin_dir)
+        )
     except shims.ShimMissing as error:
         raise CommandError(
             str(error),
-            hint="Install a wheel of podwire, or in a clone: apt-get install musl-tools; make shim",
+            hint="Install a wheel of podwire, or in a clone: apt-get install gcc musl-tools; make shim."
+            " Or --no-agent.",
         ) from error
     except ValueError as error:
         raise usage(f"--socket {error}") from error
     if options.conflist:  # what would be refused at the end is refused before anything is changed
         _network_planned(options, network)
-    unwanted = () if options.standalone else (options.bin_dir / launchers.STANDALONE,)
+    unwanted = () if options.standalone and options.agent else (options.bin_dir / launchers.STANDALONE,)
     act = installing.plan if options.dry_run else None
     if act is not None:
         return act(files, installing.is_our_program, force=options.force, unwanted=unwanted)

@@ -292,7 +292,14 @@ class Nft:
     def has_table(self, table: str, family: str = "inet") -> bool:
         """Tell whether ``table`` exists."""
         body = _header(family) + _TABLE.encode({"name": table})
-        message = Message(_GET_TABLE, 0, body, "look for table", f"{family} {table}")
+        return self._has(Message(_GET_TABLE, 0, body, "look for table", f"{family} {table}"))
+
+    def has_chain(self, table: str, chain: str, family: str = "inet") -> bool:
+        """Tell whether ``chain`` exists."""
+        body = _header(family) + _CHAIN.encode({"table": table, "name": chain})
+        return self._has(Message(_GET_CHAIN, 0, body, "look for chain", f"{family} {table} {chain}"))
+
+    def _has(self, message: Message) -> bool:
         with self._lock:
             self._opened(message.operation)
             try:

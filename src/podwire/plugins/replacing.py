@@ -51,8 +51,8 @@ class Replacing:
     def remove(self, path: Path) -> None:
         """Take a file away."""
         kept = self._name()
+        self._undo.append(lambda: _back(kept, path))
         os.rename(path, kept)  # noqa: PTH104
-        self._undo.append(lambda: os.rename(kept, path))  # noqa: PTH104
 
     def restore(self, backup: Path, path: Path) -> None:
         """Put a backup in the place of ``path``, which may be there or not."""
@@ -65,8 +65,8 @@ class Replacing:
             self._undo.append(lambda: path.unlink(missing_ok=True))
             return
         kept = self._name()
+        self._undo.append(lambda: _back(kept, path))
         _link(path, kept)
-        self._undo.append(lambda: os.replace(kept, path))  # noqa: PTH105
 
     def _name(self) -> Path:
         path = self.directory / f"{_HIDDEN}{os.getpid()}.{len(self._hidden)}"
@@ -108,6 +108,7 @@ def replacing(directory: Path) -> Iterator[Replacing]:
         changes = Replacing(directory)
         try:
             yield changes
+            os.fsync(lock)
         except BaseException as error:
             try:
                 changes.roll_back()
@@ -118,13 +119,17 @@ def replacing(directory: Path) -> Iterator[Replacing]:
                     each.rmdir()
             raise
         changes.tidy()
-        os.fsync(lock)
     finally:
         os.close(lock)
 
 
 def _missing(directory: Path) -> list[Path]:
     return [each for each in (directory, *directory.parents) if not each.exists()]
+
+
+def _back(kept: Path, path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):  # it never came so far
+        os.replace(kept, path)  # noqa: PTH105
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
