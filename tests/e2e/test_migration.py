@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from podwire.cni.process import respond
+from podwire.kernel.errors import KernelError
 from podwire.kernel.host import Kernel
 from podwire.plugins import load, reference_rules
 from podwire.plugins.reference_rules import HOST_PORTS, MASQUERADE, Whose
@@ -439,3 +440,20 @@ def test_where_there_is_nothing_of_them_a_question_or_two_are_asked(
         for kind in (MASQUERADE, HOST_PORTS):
             assert not reference_rules.remove(kernel, kind, Whose("net", "id-one", "eth0"))
         assert len(asked) == 6
+
+
+def test_legacy_tables_without_the_program_stop_no_del(
+    nft_node: Node, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As where the agent has a file system of its own, and another container uses iptables-legacy."""
+    sh("iptables-legacy", "-t", "nat", "-A", "POSTROUTING", "-s", "10.9.0.0/16", "-j", "MASQUERADE")
+    whose = Whose("net", "id-one", "eth0")
+    with Kernel.open() as kernel:
+        assert reference_rules._legacy(kernel) == ["ip"]
+        assert not reference_rules.remove(kernel, MASQUERADE, whose)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert not reference_rules.remove(kernel, MASQUERADE, whose)
+        (tmp_path / "iptables-legacy").write_text("#!/bin/sh\necho held >&2; exit 4\n")
+        (tmp_path / "iptables-legacy").chmod(0o755)
+        with pytest.raises(KernelError, match="held"):
+            reference_rules.remove(kernel, MASQUERADE, whose)
