@@ -18,8 +18,6 @@ _MODULES = {
     "dhcp": "dhcp",
     "host-device": "host_device",
     "firewall": "firewall",
-    "host-device": "host_device",
-    "dhcp": "dhcp",
     "host-local": "host_local",
     "ipvlan": "ipvlan",
     "loopback": "loopback",
