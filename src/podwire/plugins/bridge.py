@@ -6,11 +6,11 @@ nftables in each case. An ADD is all or nothing; a DEL needs neither the namespa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
-from podwire.cni import fields
 from podwire.cni.args import check_ifname
 from podwire.cni.errors import (
     AlreadyAttached,
@@ -26,7 +26,8 @@ from podwire.cni.types import NO_DNS
 from podwire.kernel import links
 from podwire.kernel.host import Kernel
 from podwire.kernel.links import Link
-from podwire.plugins import antispoof, attachment, bridge_device, parsed, sublink, verification
+from podwire.kernel.netns import Netns
+from podwire.plugins import antispoof, attachment, bridge_device, leasing, parsed, sublink, verification
 from podwire.plugins.attachment import Identity, Plan
 from podwire.plugins.failures import KERNEL, attempt, open_netns, told, undone_on_failure
 from podwire.plugins.station import Args, MacConfig, requested_mac
@@ -78,7 +79,7 @@ def validate(request: Request[Config]) -> None:
         raise InvalidConfig(f"bridge: {error}") from None
     if "%" in config.name:  # the kernel would take it for a pattern and make a link of another name
         raise InvalidConfig(f"bridge: interface name \"{config.name}\" contains '%'")
-    _validate_ipam(request)
+    sublink.optional_ipam(request)
     if config.hairpinMode and config.promiscMode:
         raise InvalidConfig("hairpinMode and promiscMode: cannot both be true")
     if config.disableContainerInterface and request.ipam_type:
@@ -99,19 +100,6 @@ def validate(request: Request[Config]) -> None:
             raise UnsupportedField(f"{field} {shown}: VLANs on a bridge are not supported")
 
 
-def _validate_ipam(request: Request[Config]) -> None:
-    """No addresses at all are asked for by leaving ``ipam`` out or empty, not by a broken one."""
-    ipam = fields.lookup(request.raw, "ipam")
-    if ipam is None:
-        return
-    if not isinstance(ipam, Mapping):
-        raise InvalidConfig(f"ipam {msgspec.json.encode(ipam).decode()}: is not an object")
-    if ipam and not request.ipam_type:
-        raise InvalidConfig(
-            f"ipam {msgspec.json.encode(ipam).decode()}: 'type' is missing or is not a plugin's name"
-        )
-
-
 def _identity(request: Request[Config]) -> Identity:
     return Identity(request.name, request.container_id, request.ifname)
 
@@ -120,6 +108,40 @@ def _wanted(request: Request[Config]) -> bridge_device.Wanted:
     config = request.config
     return bridge_device.Wanted(
         request.name, config.name, config.mtu, config.promiscMode, config.forceAddress
+    )
+
+
+@contextmanager
+def _paired_before(request: Request[Config], kernel: Kernel, container: Netns, mac: str) -> Iterator[bool]:
+    """Have the pair there for an IPAM plugin that works on it (True); it goes again if the block fails."""
+    if not leasing.needs_interface(request):
+        yield False
+        return
+    identity = _identity(request)
+    with bridge_device.using(kernel, _wanted(request)) as bridge, undone_on_failure() as undo:
+        bridge_device.prepare(kernel, bridge, _wanted(request), ())
+        plan = _plan(request, bridge, mac or attachment.mac_for(identity, ()), (), ())
+        attachment.attach(kernel, container, plan)
+        undo.append(lambda: attachment.detach(kernel, identity))
+        yield True
+
+
+def _plan(
+    request: Request[Config], bridge: Link, mac: str, ips: tuple[IPConfig, ...], routes: tuple[Route, ...]
+) -> Plan:
+    config = request.config
+    return Plan(
+        _identity(request),
+        bridge,
+        mac,
+        bool(requested_mac(request.args, config.args, config.runtimeConfig)),
+        config.mtu or bridge.mtu,
+        ips,
+        routes,
+        hairpin=config.hairpinMode,
+        isolated=config.portIsolation,
+        dad=config.enabledad,
+        up=not config.disableContainerInterface,
     )
 
 
@@ -136,28 +158,22 @@ def add(request: Request[Config], kernel: Kernel) -> Result:
                 code=KERNEL,
             )
         with (
+            _paired_before(request, kernel, container, mac) as paired,
             sublink.addressed(request) as addressed,
             bridge_device.using(kernel, _wanted(request)) as bridge,
             undone_on_failure() as undo,
         ):
             ips = tuple(_with_gateway(ip, config) for ip in addressed.ips)
             routes = (*addressed.routes, *_default_routes(config, addressed.routes, ips))
-            plan = Plan(
-                identity,
-                bridge,
-                mac or attachment.mac_for(identity, ips),
-                bool(mac),
-                config.mtu or bridge.mtu,
-                ips,
-                routes,
-                hairpin=config.hairpinMode,
-                isolated=config.portIsolation,
-                dad=config.enabledad,
-                up=not config.disableContainerInterface,
+            plan = _plan(
+                request, bridge, mac or attachment.mac_for(identity, () if paired else ips), ips, routes
             )
             bridge_device.prepare(kernel, bridge, _wanted(request), ips if config.gateway else ())
-            attachment.attach(kernel, container, plan)
-            undo.append(lambda: attachment.detach(kernel, identity))
+            if paired:
+                leasing.put_on(container, identity.ifname, plan.mac, ips, routes, announce=True)
+            else:
+                attachment.attach(kernel, container, plan)
+                undo.append(lambda: attachment.detach(kernel, identity))
             _protect(kernel, request, plan, undo)
             if config.gateway:
                 bridge_device.enable_forwarding(kernel, {ip.family for ip in ips})
@@ -320,9 +336,13 @@ def delete(request: Request[Config], kernel: Kernel) -> None:
     """Remove the pair and the rules, then free the addresses; what is gone already is fine."""
     identity = _identity(request)
     errors: list[CNIError] = []
+    leased = leasing.needs_interface(request)
+    if leased:
+        attempt(errors, "bridge", lambda: _delegate(request))
     unlinked = attempt(errors, "bridge", lambda: _unlink(request, kernel, identity))
     attempt(errors, "bridge", lambda: _unprotect(request, kernel, identity))
-    if unlinked and request.ipam_type:  # an address whose link is still there must not be given again
+    # An address whose link is still there must not be given again.
+    if unlinked and request.ipam_type and not leased:
         attempt(errors, "bridge", lambda: _delegate(request))
     if errors:
         raise joined(errors)

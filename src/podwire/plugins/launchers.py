@@ -31,13 +31,12 @@ class LauncherConflict(OSError):
 def script(name: str = "", python: str = sys.executable) -> bytes:
     """Return the launcher of the plugin ``name``, or of the one that its first argument names."""
     home = str(Path(podwire.__file__).resolve().parents[1])
-    arguments = f"[{name!r}]" if name else "sys.argv[1:]"
+    arguments = f"[{name!r}, *sys.argv[1:]]" if name else "sys.argv[1:]"
     code = (
         f"import sys; sys.path.append({home!r}); "
         f"from podwire.plugins.__main__ import main; sys.exit(main({arguments}))"
     )
-    given = "" if name else ' "$@"'
-    return f"#!/bin/sh\n{MARK}\nexec {shlex.quote(python)} -I -c {shlex.quote(code)}{given}\n".encode()
+    return f'#!/bin/sh\n{MARK}\nexec {shlex.quote(python)} -I -c {shlex.quote(code)} "$@"\n'.encode()
 
 
 def is_ours(path: Path) -> bool:
