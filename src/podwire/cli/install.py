@@ -30,7 +30,7 @@ class Options:
     conf_dir: Path
     socket: Path
     subnet: str = ""
-    mode: str = "bridge"
+    mode: str = "routed"
     mtu: int = 0
     force: bool = False
     uninstall: bool = False
