@@ -184,6 +184,7 @@ def test_whatever_a_plugin_says_the_run_goes_on(tmp_path: Path, said: str, statu
         ("host-device", "del-netns-gone del-unknown gc-there"),
         ("firewall", "del-late gc-there"),
         ("portmap", "del-one-of-two check gc-there"),
+        ("bandwidth", "del check-damage gc-there"),
     ],
 )
 def test_the_known_faults_of_the_go_plugins_are_found(
@@ -203,6 +204,7 @@ def test_the_known_faults_of_the_go_plugins_are_found(
         ("host-local", "status-exhausted gc"),
         ("portmap", "del-one-of-two"),
         ("loopback", "result-true"),
+        ("bandwidth", "check-damage del del-one-of-two del-no-prev-result gc"),
     ],
 )
 def test_ours_have_none_of_them(tmp_path: Path, plugin: str, checks: str) -> None:

@@ -163,6 +163,13 @@ COMMON: tuple[Difference, ...] = (
         ours="1",
     ),
     Difference(
+        "all-announcement",
+        "* / sysctls / * / ipv6/ndisc_notify",
+        "IPv6 addresses are announced when the interface comes up, as IPv4 addresses are",
+        go="0",
+        ours="1",
+    ),
+    Difference(
         "all-router-advertisements",
         "* / sysctls / * / ipv6/accept_ra",
         "a router on the network must not add addresses and routes to those of the IPAM",

@@ -13,13 +13,15 @@ from typing import Any
 
 import pytest
 
+from podwire.cni.errors import IOFailure
 from podwire.ipam.directory import AddressDirectory, Leases
 from podwire.ipam.errors import StoreError
-from podwire.kernel import sysctl
+from podwire.kernel import net_parameters, sysctl
 from podwire.kernel.errors import KernelError
 from podwire.kernel.netlink import NetlinkSocket
 from podwire.kernel.netns import Netns
 from podwire.kernel.nft import Nft
+from podwire.plugins.tuning_backup import Store
 
 
 def _kernel_error(what: str) -> Exception:
@@ -30,6 +32,10 @@ def _store_error(what: str) -> Exception:
     return StoreError("injected", what, errno.EIO)
 
 
+def _backup_error(what: str) -> Exception:
+    return IOFailure(f"{what}: Input/output error")
+
+
 _STEPS: tuple[tuple[Any, str, Callable[[str], Exception]], ...] = (
     (NetlinkSocket, "open", _kernel_error),
     (NetlinkSocket, "send", _kernel_error),
@@ -37,11 +43,17 @@ _STEPS: tuple[tuple[Any, str, Callable[[str], Exception]], ...] = (
     (NetlinkSocket, "dump", _kernel_error),
     (Netns, "run", _kernel_error),
     (Nft, "run", _kernel_error),
+    (Nft, "write", _kernel_error),
     (sysctl, "read", _kernel_error),
     (sysctl, "write_all", _kernel_error),
     (AddressDirectory, "locked", _store_error),
     (Leases, "reserve", _store_error),
     (Leases, "release", _store_error),
+    (net_parameters, "read", _kernel_error),
+    (net_parameters, "write", _kernel_error),
+    (Store, "read", _backup_error),
+    (Store, "write", _backup_error),
+    (Store, "remove", _backup_error),
 )
 
 

@@ -156,6 +156,12 @@ PROFILES: Mapping[str, Profile] = {
         broken={"a device that does not exist": {"device": "nosuch0"}},
         tamper=_MAIN_TAMPER,
     ),
+    "tap": Profile(
+        Kind.MAIN,
+        lambda _number: {"ipam": host_local()},
+        broken={"an MTU that no tap can have": {"mtu": 70000}},
+        tamper=_MAIN_TAMPER,
+    ),
     "loopback": Profile(Kind.LOOPBACK, tamper={"lo was set down": tampering.set_down}, ifname="lo"),
     "host-local": Profile(
         Kind.IPAM,
@@ -182,7 +188,16 @@ PROFILES: Mapping[str, Profile] = {
     "portmap": Profile(
         Kind.CHAINED, _portmap, tamper={"the host's rules were flushed": tampering.flush_rules}
     ),
-    "bandwidth": Profile(Kind.CHAINED, _bandwidth, tamper={"its ifb was deleted": tampering.delete_ifbs}),
+    "bandwidth": Profile(
+        Kind.CHAINED,
+        _bandwidth,
+        broken={"a rate without a burst": {"ingressBurst": 0}},
+        tamper={
+            "its ifb was deleted": tampering.delete_ifbs,
+            "its token buckets were deleted": tampering.delete_qdiscs,
+            "its filter was deleted": tampering.delete_redirects,
+        },
+    ),
     "tuning": Profile(
         Kind.CHAINED,
         lambda _number: {"mtu": 1400, "sysctl": {"net.ipv4.conf.all.log_martians": "1"}},

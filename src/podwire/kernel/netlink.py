@@ -5,6 +5,7 @@ Wire format: linux/netlink.h. Extended acknowledgements: struct nlmsgerr and its
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import socket
 import struct
@@ -29,7 +30,8 @@ _GET_STRICT_CHK = 12
 _SO_RCVBUFFORCE = 33
 _MSG_TRUNC = 0x20
 
-_ERROR = 2
+ERROR = 2
+"""NLMSG_ERROR: a refusal, or an acknowledgement when its number is 0."""
 _DONE = 3
 _OVERRUN = 4
 _CAPPED = 0x100
@@ -71,12 +73,12 @@ class NetlinkSocket:
 
         All are tried, whichever fail. Raises :class:`KernelError` of the first in order that failed.
         """
-        failure: KernelError | None = None
+        first: KernelError | None = None
         for batch in _batches(messages):
             failed = self._send(batch)
-            failure = failure or failed
-        if failure is not None:
-            raise failure
+            first = first or failed
+        if first is not None:
+            raise first
 
     def request(self, message: Message) -> tuple[int, bytes]:
         """Send a question that has one answer; return its message type and body.
@@ -84,7 +86,7 @@ class NetlinkSocket:
         Raises :class:`KernelError`.
         """
         sequence = self._next(1)
-        self._write(message, [_header(message, nl.REQUEST, sequence), message.body])
+        self._write(message, [header(message, nl.REQUEST, sequence), message.body])
         while True:
             data = self._read(message)
             if not data:
@@ -94,8 +96,8 @@ class NetlinkSocket:
             for kind, flags, number, body in split(data):
                 if number != sequence:
                     continue
-                if kind == _ERROR:
-                    raise _failure(message, flags, body)
+                if kind == ERROR:
+                    raise failure(message, flags, body)
                 return kind, body
 
     def dump(self, message: Message) -> list[tuple[int, bytes]]:
@@ -172,31 +174,37 @@ class NetlinkSocket:
         parts: list[bytes] = []
         sequence = first
         for message in messages:
-            parts.append(_header(message, nl.REQUEST | nl.ACK, sequence))
+            parts.append(header(message, nl.REQUEST | nl.ACK, sequence))
             parts.append(message.body)
             sequence += 1
         self._write(messages[0], parts)
         waiting = len(messages)
-        failure: KernelError | None = None
+        refusal: KernelError | None = None
         while waiting:
             size = self._receive(messages[0])
             if size == _ACK.size:
                 _, kind, _, number, _, code, _ = _ACK.unpack_from(self._buffer)
-                if kind == _ERROR and code == 0 and first <= number < sequence:
+                if kind == ERROR and code == 0 and first <= number < sequence:
                     waiting -= 1
                     continue
             for kind, flags, number, body in split(bytes(self._view[:size])):
-                if kind != _ERROR or not first <= number < sequence:
+                if kind != ERROR or not first <= number < sequence:
                     continue
                 waiting -= 1
-                if failure is None and S32.unpack(body):
-                    failure = _failure(messages[number - first], flags, body)
-        return failure
+                if refusal is None and S32.unpack(body):
+                    refusal = failure(messages[number - first], flags, body)
+        return refusal
+
+    def _discard(self) -> None:
+        """Drop the answers that have come and nobody waits for."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self._socket.recv(1, socket.MSG_DONTWAIT)
 
     def _dump(self, message: Message) -> list[tuple[int, bytes]] | None:
         """Read one listing to its end; None if it must be read again."""
         sequence = self._next(1)
-        self._write(message, [_header(message, nl.REQUEST | nl.DUMP, sequence), message.body])
+        self._write(message, [header(message, nl.REQUEST | nl.DUMP, sequence), message.body])
         entries: list[tuple[int, bytes]] = []
         complete = True
         while True:
@@ -209,10 +217,10 @@ class NetlinkSocket:
                     complete = False
                 if kind == _DONE:
                     if len(body) >= 4 and S32.unpack(body) < 0:
-                        raise _failure(message, flags, body, done=True)
+                        raise failure(message, flags, body, done=True)
                     return entries if complete else None
-                if kind == _ERROR:
-                    raise _failure(message, flags, body)
+                if kind == ERROR:
+                    raise failure(message, flags, body)
                 entries.append((kind, body))
 
 
@@ -263,7 +271,8 @@ def split(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         raise MalformedReply("netlink header", f"{end - offset} bytes left over")
 
 
-def _header(message: Message, flags: int, sequence: int) -> bytes:
+def header(message: Message, flags: int, sequence: int) -> bytes:
+    """The struct nlmsghdr of one message."""
     return _HEADER.pack(16 + len(message.body), message.type, message.flags | flags, sequence, 0)
 
 
@@ -280,8 +289,11 @@ def _batches(messages: tuple[Message, ...]) -> Iterator[tuple[Message, ...]]:
         yield messages[start:]
 
 
-def _failure(message: Message, flags: int, body: bytes, *, done: bool = False) -> KernelError:
-    """Turn NLMSG_ERROR, or the error of an NLMSG_DONE, into the error of ``message``."""
+def failure(message: Message, flags: int, body: bytes, *, done: bool = False) -> KernelError:
+    """Turn NLMSG_ERROR, or the error of an NLMSG_DONE, into the error of ``message``.
+
+    Raises :class:`MalformedReply`.
+    """
     if len(body) < (4 if done else 20):
         raise MalformedReply("netlink error", f"{len(body)} bytes")
     number = -S32.unpack(body)

@@ -12,17 +12,19 @@ import errno
 import json
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from podwire.kernel import netns
-from podwire.kernel.attributes import BINARY, NESTED, NESTED_BYTES, STRING, Table, attribute
+from podwire.kernel import message as nl
+from podwire.kernel import netns, nftwrite
+from podwire.kernel.attributes import BINARY, NESTED, NESTED_BYTES, S32, STRING, Table, attribute
 from podwire.kernel.errors import KernelError, MalformedReply
 from podwire.kernel.message import Message
-from podwire.kernel.netlink import NetlinkSocket
+from podwire.kernel.netlink import ERROR, NetlinkSocket, failure, header, split
 from podwire.kernel.nftset import Element, Fields, NamedSet
+from podwire.kernel.nftwrite import Changes
 
 if TYPE_CHECKING:
     from podwire.kernel.netns import Netns
@@ -37,12 +39,14 @@ _NUMERIC_PROTOCOL = 1 << 7
 _IDLE_SOCKETS = 64
 _SUBSYSTEM = 10
 _GET_TABLE = (_SUBSYSTEM << 8) | 1
+_GET_CHAIN = (_SUBSYSTEM << 8) | 4
 _GET_RULE = (_SUBSYSTEM << 8) | 7
 _GET_ELEMENT = (_SUBSYSTEM << 8) | 13
 _GET_GENERATION = (_SUBSYSTEM << 8) | 16
 _HEADER = 4
 _FAMILIES = {"ip": 2, "inet": 1, "ip6": 10, "arp": 3, "bridge": 7, "netdev": 5}
 _TABLE = Table("nftables table", name=(1, STRING))
+_CHAIN = Table("nftables chain", table=(1, STRING), name=(3, STRING))
 _RULE = Table("nftables rule", table=(1, STRING), chain=(2, STRING), userdata=(7, BINARY))
 _ELEMENTS = Table("nftables elements", table=(1, STRING), set=(2, STRING), elements=(3, NESTED_BYTES))
 _VERDICT = Table("nftables verdict", chain=(2, STRING))
@@ -53,6 +57,7 @@ _ELEMENT_KEY = 1
 _ATTRIBUTE = struct.Struct("=HH")
 _GENERATION = Table("nftables generation", number=(1, BINARY))
 _USERDATA_COMMENT = 0
+_ERESTART = 85
 
 
 class NftError(KernelError):
@@ -83,6 +88,58 @@ class NetfilterSocket(NetlinkSocket):
 
     __slots__ = ()
 
+    def send_batch(self, messages: Sequence[Message]) -> None:
+        """Send one nftables transaction, from its begin to its end, and wait for the kernel's judgement.
+
+        Raises :class:`KernelError` of the first message that was refused; then nothing was done. The kernel
+        has answered before the system call returns (nfnetlink_rcv_batch): the refusals in order, that of the
+        whole as one of the begin, and the acknowledgement that only the last change asks for.
+        """
+        first = self._next(len(messages))
+        last = first + len(messages) - 2
+        self._write(
+            messages[0],
+            [
+                part
+                for number, message in enumerate(messages, first)
+                for part in (
+                    header(message, nl.REQUEST | nl.ACK if number == last else nl.REQUEST, number),
+                    message.body,
+                )
+            ],
+        )
+        while True:
+            for kind, flags, number, body in split(self._read(messages[0])):
+                if kind != ERROR or not first <= number <= last + 1:
+                    continue
+                if S32.unpack(body):
+                    self._discard()
+                    raise failure(messages[number - first], flags, body)
+                if number == last:
+                    return
+
+    def ask(self, questions: Sequence[Message]) -> list[tuple[int, bytes] | KernelError]:
+        """Send questions that have one answer each in one system call; the answer or the refusal of each."""
+        if not questions:
+            return []
+        first = self._next(len(questions))
+        self._write(
+            questions[0],
+            [
+                part
+                for number, message in enumerate(questions, first)
+                for part in (header(message, nl.REQUEST, number), message.body)
+            ],
+        )
+        answers: dict[int, tuple[int, bytes] | KernelError] = {}
+        while len(answers) < len(questions):
+            for kind, flags, number, body in split(self._read(questions[0])):
+                if first <= number < first + len(questions):
+                    refused = kind == ERROR
+                    question = questions[number - first]
+                    answers[number] = failure(question, flags, body) if refused else (kind, body)
+        return [answers[number] for number in range(first, first + len(questions))]
+
 
 class Nft:
     """nftables of one network namespace. Threads may share it; a context manager that closes it."""
@@ -91,6 +148,8 @@ class Nft:
         self._lock = threading.Lock()
         self._closed = False
         self._known: dict[tuple[str, str], list[Rule]] = {}
+        self.reading = object()
+        """Another object after each reading of the rules: what was found out about them holds as long as it."""
         self._known_at = -1
         self._home = netns.current()
         self._idle: list[NetfilterSocket] = []
@@ -120,6 +179,39 @@ class Nft:
         """
         self._run(commands, 0, keeps_rules=keeps_rules)
 
+    def write(self, changes: Changes, *, in_known_rules: bool = False) -> bool:
+        """Change elements in one transaction, without libnftables. Raises :class:`NftError`.
+
+        With ``in_known_rules`` it is done only if there was no transaction of anybody else since :meth:`rules`
+        was read last; else the answer is False.
+        """
+        with self._lock:
+            self._opened("change")
+            known = self._known_at if self._known_at >= 0 else None
+            if known is None and in_known_rules:
+                return False
+            if self._sent(nftwrite.batch(changes, known)):
+                if known is not None:
+                    self._known_at = (known + 1) & 0xFFFFFFFF
+                return True
+            self._forget()
+            return False if in_known_rules else self._sent(nftwrite.batch(changes))
+
+    def _sent(self, messages: list[Message]) -> bool:
+        """Whether the kernel took the transaction; False: its generation is another one."""
+        try:
+            self._socket.send_batch(messages)
+        except KernelError as error:
+            if error.errno == _ERESTART:
+                return False
+            raise NftError(error.errno, error.operation, error.subject, error.detail) from error
+        return True
+
+    def _forget(self) -> None:
+        self._known.clear()
+        self._known_at = -1
+        self.reading = object()
+
     def check(self, commands: str) -> None:
         """Let the kernel judge the transaction without doing it. Raises :class:`NftError` as run() would."""
         self._run(commands, 0, dry_run=True)
@@ -137,21 +229,21 @@ class Nft:
 
     def get(self, where: NamedSet, key: Fields) -> Element | None:
         """Read one element; None if it, its set or its table is not there."""
-        nest = attribute(_LIST_ELEMENT | NESTED, _VALUE.pack(_ELEMENT_KEY, {"value": where.pack_key(key)}))
-        body = _header(where.family) + _ELEMENTS.encode(
-            {"table": where.table, "set": where.name, "elements": nest}
-        )
-        message = Message(
-            _GET_ELEMENT, 0, body, "get an element of", f"{where.family} {where.table} {where.name}"
-        )
-        try:
-            with self._reader(message.operation) as sock:
-                _, answer = sock.request(message)
-        except KernelError as error:
-            if error.errno == errno.ENOENT:
-                return None
-            raise
-        return next(read_elements(where, answer), None)
+        return self.get_all([(where, key)])[0]
+
+    def get_all(self, wanted: Sequence[tuple[NamedSet, Fields]]) -> list[Element | None]:
+        """Read elements in one system call; None for one that, or whose set or table, is not there."""
+        with self._reader("get an element of") as sock:
+            answers = sock.ask([_element_question(where, key) for where, key in wanted])
+        found: list[Element | None] = []
+        for (where, _), answer in zip(wanted, answers, strict=True):
+            if isinstance(answer, KernelError):
+                if answer.errno != errno.ENOENT:
+                    raise answer
+                found.append(None)
+            else:
+                found.append(next(read_elements(where, answer[1]), None))
+        return found
 
     def elements(self, where: NamedSet) -> list[Element]:
         """List all elements; none if the set or its table is not there."""
@@ -181,7 +273,7 @@ class Nft:
             self._opened(message.operation)
             generation = self._generation()
             if generation != self._known_at:
-                self._known.clear()
+                self._forget()
                 self._known_at = generation
             rules = self._known.get((family, table))
             if rules is None:
@@ -199,7 +291,14 @@ class Nft:
     def has_table(self, table: str, family: str = "inet") -> bool:
         """Tell whether ``table`` exists."""
         body = _header(family) + _TABLE.encode({"name": table})
-        message = Message(_GET_TABLE, 0, body, "look for table", f"{family} {table}")
+        return self._has(Message(_GET_TABLE, 0, body, "look for table", f"{family} {table}"))
+
+    def has_chain(self, table: str, chain: str, family: str = "inet") -> bool:
+        """Tell whether ``chain`` exists."""
+        body = _header(family) + _CHAIN.encode({"table": table, "name": chain})
+        return self._has(Message(_GET_CHAIN, 0, body, "look for chain", f"{family} {table} {chain}"))
+
+    def _has(self, message: Message) -> bool:
         with self._lock:
             self._opened(message.operation)
             try:
@@ -324,6 +423,14 @@ def _load() -> ctypes.CDLL:
         function.restype, function.argtypes = result, arguments
     _loaded = library
     return library
+
+
+def _element_question(where: NamedSet, key: Fields) -> Message:
+    nest = attribute(_LIST_ELEMENT | NESTED, _VALUE.pack(_ELEMENT_KEY, {"value": where.pack_key(key)}))
+    body = _header(where.family) + _ELEMENTS.encode(
+        {"table": where.table, "set": where.name, "elements": nest}
+    )
+    return Message(_GET_ELEMENT, 0, body, "get an element of", f"{where.family} {where.table} {where.name}")
 
 
 def _header(family: str) -> bytes:

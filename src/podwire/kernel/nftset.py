@@ -79,6 +79,14 @@ class NamedSet(msgspec.Struct, frozen=True):
             for kind, value in zip(self.key, key, strict=True)
         )
 
+    def pack_value(self, value: Fields) -> bytes:
+        """A value of a map to data as the kernel holds it."""
+        kinds = self.data or ()
+        return b"".join(
+            _padded(kind.pack(part)) if len(kinds) > 1 else kind.pack(part)
+            for kind, part in zip(kinds, value, strict=True)
+        )
+
     def unpack_key(self, data: bytes) -> Fields:
         """Read a key. Raises :class:`MalformedReply`."""
         return _unpack(self.key, data)

@@ -6,19 +6,16 @@ nftables in each case. An ADD is all or nothing; a DEL needs neither the namespa
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
 
-from podwire.cni import fields
 from podwire.cni.args import check_ifname
 from podwire.cni.errors import (
     AlreadyAttached,
     CNIError,
     InvalidConfig,
-    InvalidEnvironment,
     NotAvailable,
     UnknownContainer,
     UnsupportedField,
@@ -29,25 +26,14 @@ from podwire.cni.types import NO_DNS
 from podwire.kernel import links
 from podwire.kernel.host import Kernel
 from podwire.kernel.links import Link
-from podwire.plugins import antispoof, attachment, bridge_device, parsed, verification
+from podwire.kernel.netns import Netns
+from podwire.plugins import antispoof, attachment, bridge_device, leasing, parsed, sublink, verification
 from podwire.plugins.attachment import Identity, Plan
 from podwire.plugins.failures import KERNEL, attempt, open_netns, told, undone_on_failure
+from podwire.plugins.station import Args, MacConfig, requested_mac
 
 _BACKENDS = ("", "nftables", "iptables")
-_MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
 _MTU_MAX = 65535
-
-
-class MacConfig(msgspec.Struct, frozen=True):
-    """A MAC that the runtime asks for."""
-
-    mac: str = ""
-
-
-class Args(msgspec.Struct, frozen=True):
-    """``args`` of a network."""
-
-    cni: MacConfig = MacConfig()
 
 
 class Config(msgspec.Struct, frozen=True):
@@ -93,7 +79,7 @@ def validate(request: Request[Config]) -> None:
         raise InvalidConfig(f"bridge: {error}") from None
     if "%" in config.name:  # the kernel would take it for a pattern and make a link of another name
         raise InvalidConfig(f"bridge: interface name \"{config.name}\" contains '%'")
-    _validate_ipam(request)
+    sublink.optional_ipam(request)
     if config.hairpinMode and config.promiscMode:
         raise InvalidConfig("hairpinMode and promiscMode: cannot both be true")
     if config.disableContainerInterface and request.ipam_type:
@@ -114,35 +100,6 @@ def validate(request: Request[Config]) -> None:
             raise UnsupportedField(f"{field} {shown}: VLANs on a bridge are not supported")
 
 
-def _validate_ipam(request: Request[Config]) -> None:
-    """No addresses at all are asked for by leaving ``ipam`` out or empty, not by a broken one."""
-    ipam = fields.lookup(request.raw, "ipam")
-    if ipam is None:
-        return
-    if not isinstance(ipam, Mapping):
-        raise InvalidConfig(f"ipam {msgspec.json.encode(ipam).decode()}: is not an object")
-    if ipam and not request.ipam_type:
-        raise InvalidConfig(
-            f"ipam {msgspec.json.encode(ipam).decode()}: 'type' is missing or is not a plugin's name"
-        )
-
-
-def requested_mac(request: Request[Config]) -> str:
-    """Return the MAC that is asked for (CNI_ARGS, then args.cni.mac, then runtimeConfig.mac), or ``""``."""
-    mac = ""
-    for field, value, error in (
-        ("CNI_ARGS MAC", request.args.get("MAC", ""), InvalidEnvironment),
-        ("args.cni.mac", request.config.args.cni.mac, InvalidConfig),
-        ("runtimeConfig.mac", request.config.runtimeConfig.mac, InvalidConfig),
-    ):
-        if not value:
-            continue
-        mac = value.lower().replace("-", ":")
-        if not _MAC.fullmatch(mac) or int(mac[:2], 16) & 1 or mac == "00:00:00:00:00:00":
-            raise error(f'{field} "{value}": is not the MAC of a station, as 02:00:5e:10:00:01')
-    return mac
-
-
 def _identity(request: Request[Config]) -> Identity:
     return Identity(request.name, request.container_id, request.ifname)
 
@@ -155,22 +112,44 @@ def _wanted(request: Request[Config]) -> bridge_device.Wanted:
 
 
 @contextmanager
-def _addressed(request: Request[Config]) -> Iterator[Result]:
-    """Have the IPAM plugin's addresses for the length of a block; they are given back if it fails."""
-    if not request.ipam_type:
-        yield Result()
+def _paired_before(request: Request[Config], kernel: Kernel, container: Netns, mac: str) -> Iterator[bool]:
+    """Have the pair there for an IPAM plugin that works on it (True); it goes again if the block fails."""
+    if not leasing.needs_interface(request):
+        yield False
         return
-    with request.delegated(request.ipam_type) as result:
-        if not result.ips:
-            raise InvalidConfig(f'ipam plugin "{request.ipam_type}" returned no address')
-        yield result
+    identity = _identity(request)
+    with bridge_device.using(kernel, _wanted(request)) as bridge, undone_on_failure() as undo:
+        bridge_device.prepare(kernel, bridge, _wanted(request), ())
+        plan = _plan(request, bridge, mac or attachment.mac_for(identity, ()), (), ())
+        attachment.attach(kernel, container, plan)
+        undo.append(lambda: attachment.detach(kernel, identity))
+        yield True
+
+
+def _plan(
+    request: Request[Config], bridge: Link, mac: str, ips: tuple[IPConfig, ...], routes: tuple[Route, ...]
+) -> Plan:
+    config = request.config
+    return Plan(
+        _identity(request),
+        bridge,
+        mac,
+        bool(requested_mac(request.args, config.args, config.runtimeConfig)),
+        config.mtu or bridge.mtu,
+        ips,
+        routes,
+        hairpin=config.hairpinMode,
+        isolated=config.portIsolation,
+        dad=config.enabledad,
+        up=not config.disableContainerInterface,
+    )
 
 
 def add(request: Request[Config], kernel: Kernel) -> Result:
     """Attach the container to the bridge."""
     validate(request)
     config, identity = request.config, _identity(request)
-    mac = requested_mac(request)
+    mac = requested_mac(request.args, config.args, config.runtimeConfig)
     with open_netns(request.netns) as container, told(f'bridge "{config.name}"'):
         if attachment.find(kernel, identity) is not None:
             raise AlreadyAttached(
@@ -179,28 +158,22 @@ def add(request: Request[Config], kernel: Kernel) -> Result:
                 code=KERNEL,
             )
         with (
-            _addressed(request) as addressed,
+            _paired_before(request, kernel, container, mac) as paired,
+            sublink.addressed(request) as addressed,
             bridge_device.using(kernel, _wanted(request)) as bridge,
             undone_on_failure() as undo,
         ):
             ips = tuple(_with_gateway(ip, config) for ip in addressed.ips)
             routes = (*addressed.routes, *_default_routes(config, addressed.routes, ips))
-            plan = Plan(
-                identity,
-                bridge,
-                mac or attachment.mac_for(identity, ips),
-                bool(mac),
-                config.mtu or bridge.mtu,
-                ips,
-                routes,
-                hairpin=config.hairpinMode,
-                isolated=config.portIsolation,
-                dad=config.enabledad,
-                up=not config.disableContainerInterface,
+            plan = _plan(
+                request, bridge, mac or attachment.mac_for(identity, () if paired else ips), ips, routes
             )
             bridge_device.prepare(kernel, bridge, _wanted(request), ips if config.gateway else ())
-            attachment.attach(kernel, container, plan)
-            undo.append(lambda: attachment.detach(kernel, identity))
+            if paired:
+                leasing.put_on(container, identity.ifname, plan.mac, ips, routes, announce=True)
+            else:
+                attachment.attach(kernel, container, plan)
+                undo.append(lambda: attachment.detach(kernel, identity))
             _protect(kernel, request, plan, undo)
             if config.gateway:
                 bridge_device.enable_forwarding(kernel, {ip.family for ip in ips})
@@ -363,9 +336,13 @@ def delete(request: Request[Config], kernel: Kernel) -> None:
     """Remove the pair and the rules, then free the addresses; what is gone already is fine."""
     identity = _identity(request)
     errors: list[CNIError] = []
+    leased = leasing.needs_interface(request)
+    if leased:
+        attempt(errors, "bridge", lambda: _delegate(request))
     unlinked = attempt(errors, "bridge", lambda: _unlink(request, kernel, identity))
     attempt(errors, "bridge", lambda: _unprotect(request, kernel, identity))
-    if unlinked and request.ipam_type:  # an address whose link is still there must not be given again
+    # An address whose link is still there must not be given again.
+    if unlinked and request.ipam_type and not leased:
         attempt(errors, "bridge", lambda: _delegate(request))
     if errors:
         raise joined(errors)

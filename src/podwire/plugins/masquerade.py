@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import errno
 import hashlib
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import (
     IPv4Address,
     IPv4Interface,
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from podwire.kernel.nft import NftError
 from podwire.kernel.nftset import Element
+from podwire.kernel.nftwrite import Changes, create, delete
 from podwire.plugins import ruleset
 from podwire.plugins.ruleset import MASQUERADE, MASQUERADE_INDEX, Chain, Owner
 
@@ -31,22 +33,8 @@ Address = IPv4Address | IPv6Address | IPv4Interface | IPv6Interface
 Network = IPv4Network | IPv6Network
 
 _TRIES = 3
+_USUAL = 2  # addresses that most pods have at most
 _SPARED = {4: ("ip", "224.0.0.0/4"), 6: ("ip6", "ff00::/8")}
-
-
-def commands(  # noqa: PLR0917
-    kernel: Kernel,
-    network: str,
-    container_id: str,
-    ifname: str,
-    addresses: Sequence[Address],
-    subnets: Sequence[Network],
-) -> str:
-    """The nft text of `add`, to run in one transaction together with other work.
-
-    It replaces what the attachment has already, and what somebody else left behind for these addresses.
-    """
-    return "".join(_commands(kernel, Owner(network, container_id, ifname), addresses, subnets))
 
 
 def add(  # noqa: PLR0917
@@ -63,14 +51,21 @@ def add(  # noqa: PLR0917
     transaction. Raises KernelError.
     """
     owner = Owner(network, container_id, ifname)
+    plain = _plain(addresses)
+    if not plain:
+        return
+    chains = chains_of(plain, subnets)
+    changes = creation(owner, plain, chains)
     for attempt in range(_TRIES):
-        commands = _commands(kernel, owner, addresses, subnets)
         try:
-            ruleset.run(kernel.nft, *commands)
+            ruleset.commit(
+                kernel.nft, changes, tuple(chains.values()), time.monotonic() + ruleset.LOCK_SECONDS
+            )
         except NftError:
-            # What was read has changed since; the next reading sees it.
+            # Something of it is there, or what was read has changed since; the next reading sees it.
             if attempt == _TRIES - 1:
                 raise
+            changes = clearing(kernel, owner, plain) + creation(owner, plain, chains)
         else:
             return
 
@@ -112,9 +107,9 @@ def remove(kernel: Kernel, container_id: str, ifname: str, network: str = "") ->
     """
     owner = Owner(network, container_id, ifname)
     for attempt in range(_TRIES):
-        text, _ = _removal(kernel, owner)
+        changes, _ = removal(kernel, owner)
         try:
-            ruleset.run(kernel.nft, "", text)
+            ruleset.run(kernel.nft, "", changes)
         except NftError as error:
             if attempt == _TRIES - 1 or error.errno not in {errno.ENOENT, errno.EINVAL}:
                 raise
@@ -129,7 +124,7 @@ def collect(kernel: Kernel, network: str, valid: Iterable[tuple[str, str]]) -> i
     """
     kept = {Owner(network, *each).place for each in valid}
     part = ruleset.network_part(network)
-    text = ""
+    changes: Changes = ()
     count = 0
     for where in (*MASQUERADE.values(), MASQUERADE_INDEX):
         doomed = [
@@ -137,57 +132,72 @@ def collect(kernel: Kernel, network: str, valid: Iterable[tuple[str, str]]) -> i
             for element in kernel.nft.elements(where)
             if ruleset.network_of(element.comment) == part and ruleset.place_of(element.comment) not in kept
         ]
-        text += where.delete(*doomed)
+        changes += delete(where, *doomed)
         count += len(doomed) if where is not MASQUERADE_INDEX else 0
-    ruleset.run(kernel.nft, "", text)
+    ruleset.run(kernel.nft, "", changes)
     ruleset.sweep(kernel.nft)
     return count
 
 
-def _commands(
-    kernel: Kernel, owner: Owner, addresses: Sequence[Address], subnets: Sequence[Network]
-) -> tuple[str, str]:
-    """The commands that make chains, and those on elements."""
-    plain = _plain(addresses)
-    if not plain:
-        return "", ""
-    chains = {version: _chain(version, subnets) for version in sorted({each.version for each in plain})}
-    preparation = ruleset.prepare(kernel.nft, *chains.values())
-    text, stale = _removal(kernel, owner)
-    taken = [
-        each
-        for each in plain
-        if each not in stale and kernel.nft.get(MASQUERADE[each.version], (each,)) is not None
-    ]
-    text += "".join(MASQUERADE[each.version].delete((each,)) for each in taken)
-    text += MASQUERADE_INDEX.create(
+def chains_of(addresses: Sequence[IPv4Address | IPv6Address], subnets: Sequence[Network]) -> dict[int, Chain]:
+    """The chain that spares ``subnets`` and multicast, for each IP version of the addresses."""
+    return {version: _chain(version, subnets) for version in sorted({each.version for each in addresses})}
+
+
+def creation(
+    owner: Owner, addresses: Sequence[IPv4Address | IPv6Address], chains: Mapping[int, Chain]
+) -> Changes:
+    """Have each address masqueraded by the chain of its version; EEXIST if one has an element."""
+    comment, key, count = owner.comment, owner.key, len(addresses)
+    changes = create(
+        MASQUERADE_INDEX,
         *(
-            Element((owner.key, number), (ruleset.mapped(each), len(plain)), owner.comment)
-            for number, each in enumerate(plain)
-        )
+            Element((key, number), (ruleset.mapped(each), count), comment)
+            for number, each in enumerate(addresses)
+        ),
     )
     for version, chain in chains.items():
-        elements = [Element((each,), chain.name, owner.comment) for each in plain if each.version == version]
-        text += MASQUERADE[version].create(*elements)
-    return preparation, text
+        changes += create(
+            MASQUERADE[version],
+            *(Element((each,), chain.name, comment) for each in addresses if each.version == version),
+        )
+    return changes
 
 
-def _removal(kernel: Kernel, owner: Owner) -> tuple[str, set[IPv4Address | IPv6Address]]:
-    """The commands that remove what the attachment has, and the addresses that they free."""
-    first = kernel.nft.get(MASQUERADE_INDEX, (owner.key, 0))
+def clearing(kernel: Kernel, owner: Owner, addresses: Sequence[IPv4Address | IPv6Address]) -> Changes:
+    """Take away what the attachment has, and what somebody else left behind for these addresses."""
+    changes, freed = removal(kernel, owner)
+    left = [each for each in addresses if each not in freed]
+    found = kernel.nft.get_all([(MASQUERADE[each.version], (each,)) for each in left])
+    for each, element in zip(left, found, strict=True):
+        if element is not None:
+            changes += delete(MASQUERADE[each.version], (each,))
+    return changes
+
+
+def removal(kernel: Kernel, owner: Owner) -> tuple[Changes, set[IPv4Address | IPv6Address]]:
+    """Take away what the attachment has; and the addresses that this frees."""
+    ahead = kernel.nft.get_all([(MASQUERADE_INDEX, (owner.key, number)) for number in range(_USUAL)])
+    first = ahead[0]
     if first is None or not isinstance(first.value, tuple):
-        return "", set()
-    rest = (kernel.nft.get(MASQUERADE_INDEX, (owner.key, number)) for number in range(1, first.value[1]))
-    indexed = [first, *(each for each in rest if each is not None)]
-    text = MASQUERADE_INDEX.delete(*(each.key for each in indexed))
-    freed = set()
-    for each in indexed:
-        address = ruleset.unmapped(each.value[0]) if isinstance(each.value, tuple) else None
-        element = address and kernel.nft.get(MASQUERADE[address.version], (address,))
-        if address and element and ruleset.place_of(element.comment) == owner.place:
-            text += MASQUERADE[address.version].delete((address,))
-            freed.add(address)
-    return text, freed
+        return (), set()
+    count = first.value[1]
+    if count > _USUAL:
+        ahead += kernel.nft.get_all(
+            [(MASQUERADE_INDEX, (owner.key, number)) for number in range(_USUAL, count)]
+        )
+    indexed = [each for each in ahead[:count] if each is not None]
+    changes = delete(MASQUERADE_INDEX, *(each.key for each in indexed))
+    addresses = [ruleset.unmapped(each.value[0]) for each in indexed if isinstance(each.value, tuple)]
+    found = kernel.nft.get_all([(MASQUERADE[each.version], (each,)) for each in addresses])
+    freed = {
+        address
+        for address, element in zip(addresses, found, strict=True)
+        if element is not None and ruleset.place_of(element.comment) == owner.place
+    }
+    for version, where in MASQUERADE.items():
+        changes += delete(where, *((each,) for each in sorted(freed, key=int) if each.version == version))
+    return changes, freed
 
 
 def _plain(addresses: Sequence[Address]) -> list[IPv4Address | IPv6Address]:

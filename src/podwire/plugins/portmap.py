@@ -26,7 +26,7 @@ import msgspec
 from podwire.cni import fields
 from podwire.cni.errors import CNIError, InvalidConfig, NotAvailable
 from podwire.cni.plugin import Plugin, Request, Result
-from podwire.kernel import conntrack, links, outgoing, sysctl
+from podwire.kernel import conntrack, links, nftwrite, outgoing, sysctl
 from podwire.kernel.errors import KernelError
 from podwire.kernel.host import Kernel
 from podwire.kernel.nft import NftError
@@ -160,9 +160,9 @@ def gc(request: Request[Anything], kernel: Kernel) -> None:
 
     with told("portmap"):
         with ruleset.exclusive(request.deadline):
-            held, text = elements.scan(kernel, doomed)
-            if text:
-                ruleset.run(kernel.nft, "", text + elements.unmark(kernel, held))
+            held, changes = elements.scan(kernel, doomed)
+            if changes:
+                ruleset.run(kernel.nft, "", changes + elements.unmark(kernel, held))
         _forget_answers(kernel, held)
         ruleset.sweep(kernel.nft)
 
@@ -270,11 +270,11 @@ def _make(
         with lock:
             preparation = ruleset.prepare(kernel.nft, *chains.values()) if alone else ""
             old = elements.leftovers(kernel, owner) if cluttered else elements.removal(kernel, owner, held)
-            text = old + elements.creation(owner, ports, chains)
+            changes = old + elements.creation(owner, ports, chains)
             if device:
-                text += LOCALNET.add(Element((device,)))
+                changes += nftwrite.add(LOCALNET, Element((device,)))
             try:
-                ruleset.run(kernel.nft, preparation, text)
+                ruleset.run(kernel.nft, preparation, changes)
             except NftError as error:
                 exists = error.errno == errno.EEXIST
                 taken = elements.taken(kernel, owner, ports) if exists else None

@@ -6,7 +6,7 @@ two attachments never share one is the kernel's work: ``create`` fails in the tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import msgspec
 
 from podwire.cni.errors import CNIError
 from podwire.kernel.nftset import Element, NamedSet
+from podwire.kernel.nftwrite import Changes, add, create, delete
 from podwire.plugins import ruleset
 from podwire.plugins.hostports import HostPort
 from podwire.plugins.ruleset import (
@@ -58,76 +59,80 @@ class Held(msgspec.Struct, frozen=True):
     target: tuple[IPv4Address | IPv6Address, int] | None
 
 
-def creation(owner: Owner, ports: tuple[HostPort, ...], chains: dict[int, Chain]) -> str:
+def creation(owner: Owner, ports: tuple[HostPort, ...], chains: dict[int, Chain]) -> Changes:
     """Claims first, as EEXIST of elements that are made and removed again; then the elements to stay."""
-    comment = owner.comment
-    claims: list[str] = []
-    marks: list[str] = []
-    elements: list[str] = []
+    comment, owner_key = owner.comment, owner.key
+    claims: Changes = ()
+    marks: Changes = ()
+    made: dict[NamedSet, list[Element]] = {}
     index: list[Element] = []
     for number, each in enumerate(ports):
         version, chain = each.version, chains[each.version].name
         short = (each.protocol, each.port)
         if each.address is None:
-            claims.insert(
-                0, PORTMAP_PARTLY[version].create(Element(short)) + PORTMAP_PARTLY[version].delete(short)
-            )
+            partly = PORTMAP_PARTLY[version]
+            claims = create(partly, Element(short)) + delete(partly, short) + claims
         else:
-            claim = PORTMAP_ANY[version].create(Element(short, chain)) + PORTMAP_ANY[version].delete(short)
-            claims.append(claim)
-            marks.append(PORTMAP_PARTLY[version].add(Element(short)))
+            anywhere = PORTMAP_ANY[version]
+            claims += create(anywhere, Element(short, chain)) + delete(anywhere, short)
+            marks += add(PORTMAP_PARTLY[version], Element(short))
         verdicts, targets, key = _place(version, each.address, *short)
-        elements.append(verdicts.create(Element(key, chain, comment)))
-        elements.append(targets.create(Element(key, (each.target, each.target_port), comment)))
+        made.setdefault(verdicts, []).append(Element(key, chain, comment))
+        made.setdefault(targets, []).append(Element(key, (each.target, each.target_port), comment))
         value = (_indexed(version, each.address), each.protocol, each.port, len(ports))
-        index.append(Element((owner.key, number), value, comment))
-    return "".join([*claims, *marks, *elements, PORTMAP_INDEX.create(*index)])
+        index.append(Element((owner_key, number), value, comment))
+    changes = claims + marks
+    for where, elements in made.items():
+        changes += create(where, *elements)
+    return changes + create(PORTMAP_INDEX, *index)
 
 
 def held_by(kernel: Kernel, owner: Owner) -> list[Held]:
     """The host ports that the index has for the attachment."""
-    first = kernel.nft.get(PORTMAP_INDEX, (owner.key, 0))
+    nft, key = kernel.nft, owner.key
+    first = nft.get(PORTMAP_INDEX, (key, 0))
     if first is None or not isinstance(first.value, tuple):
         return []
-    count = first.value[3]
-    rest = (kernel.nft.get(PORTMAP_INDEX, (owner.key, number)) for number in range(1, count))
-    held = []
+    rest = nft.get_all([(PORTMAP_INDEX, (key, number)) for number in range(1, first.value[3])])
+    places = []
     for element in (first, *rest):
-        if element is None or not isinstance(element.value, tuple):
-            continue
-        mapped, protocol, port, _ = element.value
-        address = ruleset.unmapped(mapped)
-        specific = None if address.is_unspecified else address
-        _, targets, key = _place(address.version, specific, protocol, port)
-        found = kernel.nft.get(targets, key)
-        mine = found is not None and ruleset.place_of(found.comment) == owner.place
-        target = found.value if found is not None and mine and isinstance(found.value, tuple) else None
-        held.append(Held(address.version, specific, protocol, port, target and (target[0], target[1])))
+        if element is not None and isinstance(element.value, tuple):
+            mapped, protocol, port, _ = element.value
+            address = ruleset.unmapped(mapped)
+            places.append((address.version, None if address.is_unspecified else address, protocol, port))
+    found = nft.get_all([_place(*place)[1:] for place in places])
+    held = []
+    for place, target in zip(places, found, strict=True):
+        mine = target is not None and ruleset.place_of(target.comment) == owner.place
+        value = target.value if target is not None and mine and isinstance(target.value, tuple) else None
+        held.append(Held(*place, value and (value[0], value[1])))
     return held
 
 
-def removal(kernel: Kernel, owner: Owner, held: Iterable[Held]) -> str:
-    """The commands that remove the attachment's elements and what the index has of it."""
-    text = ""
+def removal(kernel: Kernel, owner: Owner, held: Sequence[Held]) -> Changes:
+    """Remove the attachment's elements, and what the index has of it."""
+    nft, changes = kernel.nft, unmark(kernel, held)
+    first = nft.get(PORTMAP_INDEX, (owner.key, 0))
+    count = first.value[3] if first is not None and isinstance(first.value, tuple) else 0
+    wanted: list[tuple[NamedSet, Any]] = [(PORTMAP_INDEX, (owner.key, number)) for number in range(count)]
     for each in held:
-        for where in _place(each.version, each.address, each.protocol, each.port)[:2]:
-            key = _place(each.version, each.address, each.protocol, each.port)[2]
-            found = kernel.nft.get(where, key)
-            if found is not None and ruleset.place_of(found.comment) == owner.place:
-                text += where.delete(key)
-    text += unmark(kernel, held)
-    first = kernel.nft.get(PORTMAP_INDEX, (owner.key, 0))
-    if first is not None and isinstance(first.value, tuple):
-        numbers = range(first.value[3])
-        keys = [(owner.key, number) for number in numbers]
-        text += PORTMAP_INDEX.delete(*(key for key in keys if kernel.nft.get(PORTMAP_INDEX, key) is not None))
-    return text
+        verdicts, targets, key = _place(each.version, each.address, each.protocol, each.port)
+        wanted += [(verdicts, key), (targets, key)]
+    doomed: dict[NamedSet, list[Any]] = {}
+    for (where, key), element in zip(wanted, nft.get_all(wanted), strict=True):
+        if element is not None and (
+            where is PORTMAP_INDEX or ruleset.place_of(element.comment) == owner.place
+        ):
+            doomed.setdefault(where, []).append(key)
+    for where, keys in doomed.items():
+        changes += delete(where, *keys)
+    return changes
 
 
-def unmark(kernel: Kernel, held: Iterable[Held]) -> str:
+def unmark(kernel: Kernel, held: Iterable[Held]) -> Changes:
     """Free ports for "any address" that nobody but ``held`` has at one address (under the lock)."""
     held = list(held)
-    text = ""
+    changes: Changes = ()
     for version in PORTMAP_PARTLY:
         specific = [each for each in held if each.version == version and each.address is not None]
         if specific:
@@ -137,12 +142,12 @@ def unmark(kernel: Kernel, held: Iterable[Held]) -> str:
                 for element in kernel.nft.elements(TARGET_AT[version])
                 if element.key not in mine
             }
-            text += _unmarking(kernel, version, {(each.protocol, each.port) for each in specific} - left)
-    return text
+            changes += _unmarking(kernel, version, {(each.protocol, each.port) for each in specific} - left)
+    return changes
 
 
-def leftovers(kernel: Kernel, owner: Owner) -> str:
-    """The commands that remove what stands in the way though nobody else has it (under the lock).
+def leftovers(kernel: Kernel, owner: Owner) -> Changes:
+    """Remove what stands in the way though nobody else has it (under the lock).
 
     The attachment's own elements that the index has lost, and marks of ports whose elements are lost: both
     are left when somebody flushes single maps.
@@ -151,7 +156,7 @@ def leftovers(kernel: Kernel, owner: Owner) -> str:
     def own(element: Element) -> bool:
         return ruleset.place_of(element.comment) == owner.place
 
-    _, text = scan(kernel, own)
+    _, changes = scan(kernel, own)
     for version, where in PORTMAP_PARTLY.items():
         left = {
             element.key[1:]
@@ -159,19 +164,19 @@ def leftovers(kernel: Kernel, owner: Owner) -> str:
             for element in kernel.nft.elements(each)
             if not own(element)
         }
-        text += _unmarking(kernel, version, {element.key for element in kernel.nft.elements(where)} - left)
-    return text
+        changes += _unmarking(kernel, version, {element.key for element in kernel.nft.elements(where)} - left)
+    return changes
 
 
-def _unmarking(kernel: Kernel, version: int, keys: set[Any]) -> str:
+def _unmarking(kernel: Kernel, version: int, keys: set[Any]) -> Changes:
     where = PORTMAP_PARTLY[version]
-    return where.delete(*sorted(key for key in keys if kernel.nft.get(where, key) is not None))
+    return delete(where, *sorted(key for key in keys if kernel.nft.get(where, key) is not None))
 
 
-def scan(kernel: Kernel, doomed: Callable[[Element], bool]) -> tuple[list[Held], str]:
-    """All host ports that are to go, by reading everything, and the commands that remove them."""
+def scan(kernel: Kernel, doomed: Callable[[Element], bool]) -> tuple[list[Held], Changes]:
+    """All host ports that are to go, by reading everything, and the changes that remove them."""
     held: list[Held] = []
-    text = ""
+    changes: Changes = ()
     for version in (4, 6):
         for targets in (TARGET_ANY[version], TARGET_AT[version]):
             for element in filter(doomed, kernel.nft.elements(targets)):
@@ -183,9 +188,9 @@ def scan(kernel: Kernel, doomed: Callable[[Element], bool]) -> tuple[list[Held],
                     )
                 )
     for where in (*PORTMAP_ANY.values(), *PORTMAP_AT.values(), *TARGET_ANY.values(), *TARGET_AT.values()):
-        text += where.delete(*(element.key for element in filter(doomed, kernel.nft.elements(where))))
+        changes += delete(where, *(element.key for element in filter(doomed, kernel.nft.elements(where))))
     index = [element.key for element in filter(doomed, kernel.nft.elements(PORTMAP_INDEX))]
-    return held, text + PORTMAP_INDEX.delete(*index)
+    return held, changes + delete(PORTMAP_INDEX, *index)
 
 
 def taken(kernel: Kernel, owner: Owner, ports: Iterable[HostPort]) -> HostPortTaken | None:

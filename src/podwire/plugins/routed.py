@@ -142,6 +142,7 @@ def _gateway_routes(index: int, ips: Sequence[IPConfig]) -> list[Message]:
             device=index,
             gateway=parsed.address(ip.gateway) if through else None,
             source=parsed.interface(ip.address).ip,
+            append=True,  # another interface of the container may be on the network too
         )
         for destination, ip, through in inner_routes(ips)
     ]

@@ -13,21 +13,24 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import msgspec
 
 from podwire.cni.errors import TryLater
+from podwire.kernel import nftwrite
 from podwire.kernel.nft import NftError
 from podwire.kernel.nftset import INTERFACE, IPV4, IPV6, PORT, PROTOCOL, NamedSet
 
 if TYPE_CHECKING:
     from podwire.kernel.nft import Nft
+    from podwire.kernel.nftwrite import Changes
 
 TABLE = "podwire"
 LOCK_SECONDS = 10.0
@@ -141,6 +144,11 @@ class Chain(msgspec.Struct, frozen=True):
         )
 
 
+_right: WeakKeyDictionary[Nft, tuple[object, set[Chain]]] = WeakKeyDictionary()
+"""Which chains were found right beside the fixed part, in which reading of the rules."""
+_TRIES = 16
+
+
 class _Skeleton(msgspec.Struct, frozen=True):
     text: str
     rules: Counter[tuple[str, str]]
@@ -170,8 +178,15 @@ def _skeleton() -> _Skeleton:
 def prepare(nft: Nft, *chains: Chain) -> str:
     """The commands that must come before elements in the same transaction; empty if everything is right."""
     present = _present(nft)
+    reading = nft.reading
     text = "".join(chain.text(present) for chain in chains)
-    return _renewal(present) + text if _skeleton().rules - present else text
+    if _skeleton().rules - present:
+        return _renewal(present) + text
+    if not text:
+        known = _right.get(nft)
+        right = known[1] if known is not None and known[0] is reading else set()
+        _right[nft] = reading, right.union(chains)
+    return text
 
 
 def missing(nft: Nft, *chains: Chain) -> list[str]:
@@ -204,10 +219,37 @@ def sweep(nft: Nft) -> None:
                 raise
 
 
-def run(nft: Nft, preparation: str, elements: str) -> None:
-    """Run what `prepare` gave and commands on elements as one transaction. Raises NftError."""
-    if preparation or elements:
-        nft.run(preparation + elements, keeps_rules=not preparation)
+def run(nft: Nft, preparation: str, changes: Changes) -> None:
+    """Do what `prepare` gave and changes of elements as one transaction. Raises NftError."""
+    if preparation:
+        nft.run(preparation + nftwrite.text(changes))
+    elif changes:
+        nft.write(changes)
+
+
+def commit(nft: Nft, changes: Changes, chains: Sequence[Chain], deadline: float) -> None:
+    """Change elements where the rules are right, in one transaction with those of them that are not.
+
+    Where nobody else changed nftables since the last time, that is one system call. Raises NftError, and
+    TryLater for the lock that only the makers of rules take.
+    """
+    for _ in range(_TRIES):
+        if _known_right(nft, chains) and nft.write(changes, in_known_rules=True):
+            return
+        if prepare(nft, *chains):
+            # Only one at a time makes rules: two would make the one of a mark bit twice.
+            with exclusive(deadline):
+                preparation = prepare(nft, *chains)
+                if preparation:
+                    run(nft, preparation, changes)
+                    return
+    # Somebody changes nftables all the time; that these rules go just now is not to be expected.
+    nft.write(changes)
+
+
+def _known_right(nft: Nft, chains: Sequence[Chain]) -> bool:
+    known = _right.get(nft)
+    return known is not None and known[0] is nft.reading and known[1].issuperset(chains)
 
 
 @contextmanager

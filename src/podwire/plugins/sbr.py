@@ -29,7 +29,7 @@ from podwire.kernel.errors import KernelError
 from podwire.kernel.netlink import RouteSocket
 from podwire.kernel.netns import Netns
 from podwire.plugins import parsed, sbr_routes
-from podwire.plugins.attachment import effective_routes
+from podwire.plugins.addressing import effective_routes
 from podwire.plugins.failures import KERNEL, open_netns, open_netns_if_there, told, undone_on_failure
 from podwire.plugins.parsed import IPAddress, IPNetwork
 from podwire.plugins.sbr_routes import Source, State
