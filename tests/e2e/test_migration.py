@@ -370,6 +370,30 @@ def test_check_does_not_take_an_empty_chain_or_a_lost_jump_for_rules(nft_node: N
         assert not reference_rules.there(kernel, MASQUERADE, Whose("net", "id-two", "eth0"))
 
 
+def test_the_guard_of_macspoofchk_is_checked_and_goes(
+    nft_node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = nft_node
+    plain = node.plugins
+    monkeypatch.setattr(
+        node, "plugins", lambda port: [{**plain(port)[0], "macspoofchk": True}, *plain(port)[1:]]
+    )
+    clean = sh("nft", "list", "tables", "bridge")
+    for pod, port in (("one", 8080), ("other", 8081)):
+        node.add("go", pod, port)
+        node.call("ours", "CHECK", pod, port)
+    sh("nft", "flush", "chain", "bridge", "nat", "cni-br-iface-id-one-eth0-mac")
+    with pytest.raises(AssertionError, match="is not guarded for"):
+        node.call("ours", "CHECK", "one", 8080)
+    node.call("ours", "DEL", "one", 8080)
+    left = sh("nft", "list", "table", "bridge", "nat")
+    assert "id-one" not in left
+    assert "id-other" in left
+    node.call("ours", "DEL", "other", 8081)
+    assert "cni-br" not in sh("nft", "list", "ruleset")
+    assert clean == ""
+
+
 def test_rules_in_nftables_tables_of_the_reference_plugins_go_too(nft_node: Node) -> None:
     """As 1.6 and newer make them with ``ipMasqBackend`` and ``backend`` nftables."""
     table = """

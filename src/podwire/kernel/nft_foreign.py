@@ -19,7 +19,7 @@ _SUBSYSTEM = 10 << 8
 _GET_RULE, _DELETE_RULE, _DELETE_CHAIN = _SUBSYSTEM | 7, _SUBSYSTEM | 8, _SUBSYSTEM | 5
 _BEGIN, _END = 16, 17
 _HEADER = 4
-_FAMILIES = {"inet": 1, "ip": 2, "ip6": 10}
+_FAMILIES = {"inet": 1, "ip": 2, "bridge": 7, "ip6": 10}
 _NETFILTER = b"\0\0\0\x0a"
 _HANDLE = PayloadCodec(
     lambda number, value: attribute(number, value.to_bytes(8, "big")),
@@ -30,7 +30,7 @@ _CHAIN = Table("nftables chain", table=(1, STRING), name=(3, STRING))
 
 
 class Chain(NamedTuple):
-    """A chain: ``family`` is ip, ip6 or inet. Without a name, all chains of the table."""
+    """A chain: ``family`` is ip, ip6, inet or bridge. Without a name, all chains of the table."""
 
     family: str
     table: str

@@ -93,6 +93,37 @@ def remove(kernel: Kernel, kind: Kind, whose: Whose) -> bool:
     return removed
 
 
+def remove_guard(kernel: Kernel, container_id: str, ifname: str) -> bool:
+    """Remove what bridge's macspoofchk made for an interface; False if there was nothing. KernelError."""
+    chain = _guard(container_id, ifname)
+    inner = chain._replace(name=f"{chain.name}-mac")
+    chains = _existing(kernel, (chain, inner))
+    if chains:
+        with _socket(kernel) as sock:
+            nft_foreign.remove(sock, _jumps(sock, chain), chains)
+    return bool(chains)
+
+
+def guarded(kernel: Kernel, container_id: str, ifname: str, mac: str) -> bool:
+    """Tell whether bridge's macspoofchk lets an interface send from this MAC."""
+    chain = _guard(container_id, ifname)
+    if not _existing(kernel, (chain,)):
+        return False
+    with _socket(kernel) as sock:
+        rules = nft_foreign.rules(sock, chain._replace(name=f"{chain.name}-mac"))
+        allowed = bytes.fromhex(mac.replace(":", ""))
+        return bool(_jumps(sock, chain)) and len(rules) > 1 and allowed in rules[0].raw
+
+
+def _guard(container_id: str, ifname: str) -> Chain:
+    return Chain("bridge", "nat", f"cni-br-iface-{container_id}-{ifname}")
+
+
+def _jumps(sock: NetfilterSocket, chain: Chain) -> list[ForeignRule]:
+    mark = chain.name.encode() + b"\0"
+    return [rule for rule in nft_foreign.rules(sock, chain._replace(name="PREROUTING")) if mark in rule.raw]
+
+
 def _present(kernel: Kernel, kind: Kind, whose: Whose) -> list[Chain]:
     """The attachment's chains, and the tables of nftables' own in which it may have rules."""
     tables = _existing(kernel, (*_NAT, *kind.tables))
