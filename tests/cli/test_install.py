@@ -192,6 +192,18 @@ def test_the_network_is_what_was_asked_for(node: Node) -> None:
     assert "fd5a:202::/64" in json.dumps(found)
 
 
+def test_a_network_of_somebody_else_that_comes_first_is_told(node: Node) -> None:
+    node.conf.mkdir()
+    (node.conf / "20-other.conflist").write_text("{}")
+    (node.conf / "00-notes.txt").write_text("")
+    with node.ready(GOOD):
+        node.run()
+        assert node.complaint == ""
+        (node.conf / "05-other.conf").write_text("{}")
+        node.run()
+    assert f"{node.conf}/05-other.conf comes before 10-podwire.conflist" in node.complaint
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -321,8 +333,7 @@ def test_a_read_only_directory_is_told(node: Node) -> None:
     output("mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(node.bin))
     try:
         node.run("--no-conflist", status=1)
-        assert f"error: {node.bin}" in node.complaint
-        assert "Read-only file system" in node.complaint
+        assert f"error: {node.bin}/bandwidth: Read-only file system" in node.complaint
     finally:
         output("umount", str(node.bin))
 
