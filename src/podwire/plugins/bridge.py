@@ -304,7 +304,7 @@ def check(request: Request[Config], kernel: Kernel) -> None:
         if config.macspoofchk and host_end is not None:
             index = result.interface_index(identity.ifname)
             mac = "" if index is None else result.interfaces[index].mac
-            if antispoof.guarded_mac(kernel, host_end.name) != mac.lower():
+            if not _guarded(kernel, identity, host_end, mac.lower()):
                 raise CNIError(f"macspoofchk: host end {host_end.name} is not guarded for {mac}", code=KERNEL)
         if config.ipMasq and ips:
             from podwire.plugins import masquerade
@@ -319,6 +319,14 @@ def check(request: Request[Config], kernel: Kernel) -> None:
             )
             if faults:
                 raise CNIError(f"ipMasq: {'; '.join(faults)}", code=KERNEL)
+
+
+def _guarded(kernel: Kernel, identity: Identity, host_end: Link, mac: str) -> bool:
+    if antispoof.guarded_mac(kernel, host_end.name) == mac:
+        return True
+    from podwire.plugins import reference_rules
+
+    return reference_rules.guarded(kernel, identity.container_id, identity.ifname, mac)
 
 
 def mend(request: Request[Config], kernel: Kernel) -> list[str]:
@@ -405,6 +413,9 @@ def _unlink(request: Request[Config], kernel: Kernel, identity: Identity) -> Non
     index = result.interface_index(identity.ifname) if result else None
     if result is not None and index is not None and result.interfaces[index].mac:
         attachment.detach_foreign(request.netns, identity.ifname, result.interfaces[index].mac)
+    from podwire.plugins import reference_rules
+
+    reference_rules.remove_guard(kernel, identity.container_id, identity.ifname)
 
 
 def _unprotect(request: Request[Config], kernel: Kernel, identity: Identity) -> None:
