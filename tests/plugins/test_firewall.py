@@ -229,6 +229,8 @@ def test_isolated_keeps_pods_of_one_bridge_apart(host: Host, outside: str, br_ne
 def test_isolated_holds_for_what_the_host_sends_back_to_the_bridge(host: Host) -> None:
     """Pods that reach one another by their gateway, as those of two subnets do."""
     one, two = attached(host), attached(host, "two")
+    for device in ("all", "pw0"):
+        run("sysctl", "-q", "-w", f"net.ipv4.conf.{device}.send_redirects=0")
     for here, there in (("one", two), ("two", one)):
         run("ip", "-n", here, "route", "add", f"{ip_of(there, 4)}/32", "via", "10.1.0.1")
     assert gets("one", "two", two)
