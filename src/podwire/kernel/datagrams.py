@@ -100,6 +100,9 @@ class DatagramPort:
             self._holder: socket.socket | None = netns.run(self._hold)
         except OSError:  # somebody in the container has the port
             self._holder = None
+        except BaseException:
+            self._raw.close()
+            raise
 
     def _open_raw(self) -> socket.socket:
         kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK

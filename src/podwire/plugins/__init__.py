@@ -14,17 +14,22 @@ if TYPE_CHECKING:
 _MODULES = {
     "bandwidth": "bandwidth",
     "bridge": "bridge",
-    "host-device": "host_device",
     "dhcp": "dhcp",
+    "dummy": "dummy",
+    "firewall": "firewall",
+    "host-device": "host_device",
     "host-local": "host_local",
+    "ipvlan": "ipvlan",
     "loopback": "loopback",
     "macvlan": "macvlan",
     "portmap": "portmap",
     "ptp": "ptp",
-    "tap": "tap",
     "sbr": "sbr",
     "static": "static",
+    "tap": "tap",
     "tuning": "tuning",
+    "vlan": "vlan",
+    "vrf": "vrf",
 }
 
 TYPES = tuple(_MODULES)

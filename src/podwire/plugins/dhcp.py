@@ -116,8 +116,8 @@ def wish(request: Request[Config]) -> Wish:
         number = option_number(f"{field}.option", given.option)
         if number in _OWN:
             raise InvalidConfig(f'{field}.option "{given.option}": is {_OWN[number]}')
-        error: type[CNIError] = InvalidConfig
         value, source = given.value, f"{field}.value"
+        error: type[CNIError] = InvalidConfig
         if given.fromArg and given.fromArg in request.args:
             value, source = request.args[given.fromArg], f"CNI_ARGS {given.fromArg}"
             error = InvalidEnvironment
