@@ -256,7 +256,11 @@ def test_pods_of_the_reference_plugins_live_on_with_ours(node: Node) -> None:
     assert (node.rules(), node.elements(), node.leases(), node.files()) == ([], {}, [], [])
 
 
-@pytest.mark.parametrize("how", ["gone", "empty", "no result", "twice"])
+@pytest.mark.parametrize(
+    ("node", "how"),
+    [("nft", "gone"), ("nft", "empty"), ("nft", "no result"), ("nft", "twice"), ("legacy", "gone")],
+    indirect=["node"],
+)
 def test_what_the_reference_plugins_made_goes_whatever_is_known_of_it(node: Node, how: str) -> None:
     node.add("go", "one", 8080)
     clean = [line for line in node.links() if not line.startswith("veth")]
