@@ -304,7 +304,9 @@ def test_a_udp_client_does_not_stay_with_a_deleted_pod(nft_node: Node) -> None:
     client.send(b"one")
     assert server.recvfrom(64)[0] == b"one"
     server.close()
+    assert any("dport=8080" in flow for flow in nat_lab.flows())
     node.call("ours", "DEL", "one", 8080)
+    assert not any("dport=8080" in flow for flow in nat_lab.flows())
     node.add("ours", "two", 8080)
     server = node.lab.listen("two", "0.0.0.0", 80, socket.SOCK_DGRAM)
     client.send(b"two")
