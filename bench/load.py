@@ -17,7 +17,7 @@ _SOURCE = Path(__file__).with_name("caller.c")
 
 @dataclass(frozen=True)
 class Call:
-    """One attachment: its container, its namespace, and the configurations of the chain's plugins in order."""
+    """One attachment: its container, its namespace, and the configurations of the chain's plugins."""
 
     container_id: str
     netns: Path

@@ -22,7 +22,7 @@ HOME = Path("/run/cri")
 BIN = HOME / "bin"
 CONF = HOME / "net.d"
 SUBNETS = ("10.88.0.0/24", "fd88::/64")
-CHAIN = [
+CHAIN: list[dict[str, Any]] = [
     {
         "type": "bridge",
         "bridge": "cni0",
@@ -38,7 +38,7 @@ CHAIN = [
     {"type": "portmap", "capabilities": {"portMappings": True}},
     {"type": "bandwidth", "capabilities": {"bandwidth": True}},
 ]
-ALONE = [
+ALONE: list[dict[str, Any]] = [
     {
         "type": "podwire",
         "mode": "routed",
@@ -115,8 +115,7 @@ def held() -> list[str]:
 
 def test_a_refused_attachment_is_told_by_containerd_and_leaves_nothing(client: cri.Client) -> None:
     """What is wrong reaches whoever asks at night: containerd's error has our words; nothing stays."""
-    CHAIN_BROKEN = [{**CHAIN[0], "mtu": 70000}, *CHAIN[1:]]
-    configure(client, CHAIN_BROKEN)
+    configure(client, [{**CHAIN[0], "mtu": 70000}, *CHAIN[1:]])
     with pytest.raises(Exception, match="mtu 70000: is not between 0 and 65535"):
         client.run_pod(ports={8080: (80, "tcp")})
     assert [link["ifname"] for link in ip("link")] == ["lo"]

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,11 @@ def run(*command: str, check: bool = True, stdin: str = "") -> str:
     return done.stdout
 
 
+def ip_batch(text: str, pod: str = "") -> None:
+    """Run a line of ``ip`` after the other in one process."""
+    run("ip", *(["-n", pod] if pod else []), "-batch", "-", stdin=text)
+
+
 def ip(*arguments: str, pod: str = "") -> list[dict[str, Any]]:
     inside = ["-n", pod] if pod else []
     text = run("ip", *inside, "-d", "-j", *arguments)
@@ -34,6 +40,13 @@ def ip(*arguments: str, pod: str = "") -> list[dict[str, Any]]:
 
 def links(pod: str = "") -> dict[str, dict[str, Any]]:
     return {link["ifname"]: link for link in ip("link", "show", pod=pod)}
+
+
+def settled(name: str, pod: str = "") -> None:
+    """Wait until a link has noticed its carrier: up to a second after its other end is up."""
+    limit = time.monotonic() + 5
+    while links(pod)[name]["operstate"] not in ("UP", "UNKNOWN"):
+        assert time.monotonic() < limit, f"{name} has no carrier"
 
 
 def addresses(device: str, pod: str = "") -> list[str]:

@@ -245,3 +245,12 @@ class Shim:
             process.kill()
             process.wait()
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def in_tree() -> Path:
+    """The shim where an editable installation finds it, compiled if its source is newer."""
+    shim = builder()
+    target: Path = shim.IN_TREE
+    if not target.exists() or target.stat().st_mtime < shim.SOURCE.stat().st_mtime:
+        shim.compile(target, shim.system())
+    return target

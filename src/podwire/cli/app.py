@@ -319,7 +319,7 @@ def exec_(
     epilog=_examples(
         "install                                    into /opt/cni/bin and /etc/cni/net.d",
         "install --dry-run --force                  what would become of the plugins that are there",
-        "install --subnet 10.1.0.0/16 --mode routed",
+        "install --subnet 10.1.0.0/16 --mode bridge",
         "install --uninstall                        puts back what was there before",
     )
 )
@@ -353,7 +353,7 @@ def install(
             show_default=False,
         ),
     ] = "",
-    mode: Annotated[str, typer.Option("--mode", metavar="MODE", help="bridge or routed.")] = "bridge",
+    mode: Annotated[str, typer.Option("--mode", metavar="MODE", help="routed or bridge.")] = "routed",
     mtu: Annotated[
         int, typer.Option("--mtu", metavar="BYTES", min=0, max=65535, help="0: as the host's uplink.")
     ] = 0,
@@ -375,6 +375,13 @@ def install(
     ] = False,
     no_standalone: Annotated[
         bool, typer.Option("--no-standalone", help="Without what serves a call when the agent is gone.")
+    ] = False,
+    no_agent: Annotated[
+        bool,
+        typer.Option(
+            "--no-agent",
+            help="Python programs that know no agent, and take longer to start. Implies --no-conflist.",
+        ),
     ] = False,
     wait: Annotated[
         float,
@@ -408,8 +415,9 @@ def install(
             mtu=mtu,
             force=force,
             uninstall=uninstall,
-            conflist=not no_conflist,
+            conflist=not (no_conflist or no_agent),
             standalone=not no_standalone,
+            agent=not no_agent,
             wait=wait,
             output=output,
             dry_run=dry_run,

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from podwire.cli import agentapi
 from podwire.cli.errors import CommandError, usage
 from podwire.cli.output import note
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from podwire.plugins.installing import Change
 
 _TICK = 0.1
+_ANSWER_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,13 @@ class Options:
     conf_dir: Path
     socket: Path
     subnet: str = ""
-    mode: str = "bridge"
+    mode: str = "routed"
     mtu: int = 0
     force: bool = False
     uninstall: bool = False
     conflist: bool = True
     standalone: bool = True
+    agent: bool = True
     wait: float = 30.0
     output: str = ""
     dry_run: bool = False
@@ -56,6 +57,7 @@ def run(options: Options) -> int:
             done = (*done, *_guarded(lambda: _network_installed(options)))
     _tell(options, done, reason)
     if not reason:
+        _tell_order(options)
         return 0
     raise CommandError(
         f"{_conflist(options)} is not written: {reason}",
@@ -69,17 +71,22 @@ def _installed(options: Options) -> tuple[Change, ...]:
 
     network = _network(options)
     try:
-        files = installing.programs(options.bin_dir, options.socket, standalone=options.standalone)
+        files = (
+            installing.programs(options.bin_dir, options.socket, standalone=options.standalone)
+            if options.agent
+            else installing.launcher_programs(options.bin_dir)
+        )
     except shims.ShimMissing as error:
         raise CommandError(
             str(error),
-            hint="Install a wheel of podwire, or in a clone: apt-get install musl-tools; make shim",
+            hint="Install a wheel of podwire, or in a clone: apt-get install gcc musl-tools; make shim."
+            " Or --no-agent.",
         ) from error
     except ValueError as error:
         raise usage(f"--socket {error}") from error
     if options.conflist:  # what would be refused at the end is refused before anything is changed
         _network_planned(options, network)
-    unwanted = () if options.standalone else (options.bin_dir / launchers.STANDALONE,)
+    unwanted = () if options.standalone and options.agent else (options.bin_dir / launchers.STANDALONE,)
     act = installing.plan if options.dry_run else None
     if act is not None:
         return act(files, installing.is_our_program, force=options.force, unwanted=unwanted)
@@ -143,13 +150,27 @@ def _wait(options: Options) -> str:
     until = time.monotonic() + options.wait
     told = False
     while True:
-        reason = agentapi.not_ready(options.socket)
+        reason = _not_ready(options.socket)
         if not reason or time.monotonic() >= until:
             return reason
         if not told:
             note(f"waiting for the agent on {options.socket} ({options.wait:g} s at most): {reason}")
             told = True
         time.sleep(_TICK)
+
+
+def _not_ready(socket: Path) -> str:
+    """Why the agent cannot serve now; empty if it can."""
+    from podwire.agent import asking
+
+    try:
+        found = asking.ask(socket, "GET", "/readyz", _ANSWER_SECONDS)
+    except asking.AgentError as error:
+        return str(error)
+    if found["ready"]:
+        return ""
+    problems = "; ".join(f"{each['what']}: {each['why']}" for each in found["problems"])
+    return f"the agent on {socket} is not ready: {problems}"
 
 
 def _guarded(act: Callable[[], tuple[Change, ...]]) -> tuple[Change, ...]:
@@ -165,12 +186,9 @@ def _guarded(act: Callable[[], tuple[Change, ...]]) -> tuple[Change, ...]:
             hint="--force replaces and keeps them; --uninstall puts them back. Nothing was changed.",
         ) from error
     except OSError as error:
-        names = [
-            os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)
-        ]
         hint = "Try it with sudo." if isinstance(error, PermissionError) and os.geteuid() != 0 else ""
-        where = names[-1] if names else ""
-        raise CommandError(f"{where}: {error.strerror}" if where else str(error), hint=hint) from error
+        where = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
+        raise CommandError(f"{where}{error.strerror}", hint=hint) from error
 
 
 def _tell(options: Options, changes: tuple[Change, ...], reason: str) -> None:
@@ -196,6 +214,18 @@ def _tell(options: Options, changes: tuple[Change, ...], reason: str) -> None:
     if not shown:
         print(
             f"nothing to do in {options.bin_dir}" + (f" and {options.conf_dir}" if options.conflist else "")
+        )
+
+
+def _tell_order(options: Options) -> None:
+    """Runtimes take the first network in the directory's order: say so if that is another one."""
+    if not options.conflist or not options.conf_dir.is_dir():
+        return
+    kinds = {".conflist", ".conf", ".json"}
+    first = min((path.name for path in options.conf_dir.iterdir() if path.suffix in kinds), default="")
+    if first and first < _conflist(options).name:
+        note(
+            f"{options.conf_dir / first} comes before {_conflist(options).name}: most runtimes take that one"
         )
 
 

@@ -59,11 +59,6 @@ class Locations:
         return self.run / "node.sock"
 
     @property
-    def agent_socket(self) -> Path:
-        """Where the agent answers, and the shims ask."""
-        return self.run / "agent.sock"
-
-    @property
     def lock(self) -> Path:
         """Held (flock) by the node as long as it runs; holds its process ID."""
         return self.run / "node.lock"

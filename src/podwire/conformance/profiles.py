@@ -156,6 +156,11 @@ PROFILES: Mapping[str, Profile] = {
         broken={"a device that does not exist": {"device": "nosuch0"}},
         tamper=_MAIN_TAMPER,
     ),
+    "tap": Profile(
+        Kind.MAIN,
+        lambda _number: {"ipam": host_local()},
+        tamper=_MAIN_TAMPER,
+    ),
     "loopback": Profile(Kind.LOOPBACK, tamper={"lo was set down": tampering.set_down}, ifname="lo"),
     "host-local": Profile(
         Kind.IPAM,

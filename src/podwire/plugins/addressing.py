@@ -155,6 +155,24 @@ def wait_until_up(sock: RouteSocket, target: str, fine: tuple[str, ...] = ("up",
         time.sleep(_TICK)
 
 
+def wait_until_local(inside: RouteSocket, index: int, ips: Sequence[IPConfig]) -> None:
+    """Wait until the kernel takes packets to each address for its own.
+
+    It adds the local route of an IPv6 address from a work queue, whose turn comes late on a busy machine.
+    Raises TryLater if that has not happened after 2 s.
+    """
+    wanted = {parsed.interface(ip.address).ip for ip in ips if ip.family == 6}
+    limit = time.monotonic() + _CARRIER_SECONDS
+    while wanted:
+        local = routes.list_routes(inside, 6, routes.TABLE_LOCAL)
+        wanted -= {route.destination.network_address for route in local if route.device == index}
+        if wanted and time.monotonic() > limit:
+            told = ", ".join(map(str, wanted))
+            raise TryLater(f"no packets to {told} after {_CARRIER_SECONDS:.0f} s")
+        if wanted:
+            time.sleep(_TICK)
+
+
 def wait_for_dad(inside: RouteSocket, index: int) -> None:
     """Wait until duplicate address detection has ended. Raises CNIError if it found another owner."""
     limit = time.monotonic() + _DAD_SECONDS

@@ -32,8 +32,8 @@ class Change:
     """What becomes of one file.
 
     ``action``: ``made``, ``replaced`` (ours by a newer one, or, with ``backup``, somebody else's),
-    ``unchanged``, ``removed``, ``restored`` (somebody else's, from ``backup``), ``left`` (somebody else's took
-    the place again meanwhile, and ``backup`` stays too).
+    ``unchanged``, ``removed``, ``restored`` (somebody else's, from ``backup``), ``left`` (somebody else's
+    took the place again meanwhile, and ``backup`` stays too).
     """
 
     path: Path
@@ -57,10 +57,19 @@ def is_our_program(path: Path) -> bool:
     return shims.is_ours(path) or launchers.is_ours(path)
 
 
+NAMES = tuple(sorted({*TYPES, "podwire"}))
+"""The names that our programs are installed under."""
+
+
+def launcher_programs(directory: Path) -> tuple[File, ...]:
+    """The plugins as Python programs, which know no agent."""
+    return tuple(File(directory / name, launchers.script(name), 0o755) for name in TYPES)
+
+
 def programs(directory: Path, socket: Path, *, standalone: bool) -> tuple[File, ...]:
     """The shim under each plugin's name, and the program that needs no agent. ShimMissing, ValueError."""
     shim = shims.told_of(shims.binary(), socket)
-    found = [File(directory / name, shim, 0o755) for name in sorted({*TYPES, "podwire"})]
+    found = [File(directory / name, shim, 0o755) for name in NAMES]
     if standalone:
         found.append(File(directory / launchers.STANDALONE, launchers.script(), 0o755))
     return tuple(found)

@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 
-from podwire.cni import fields
 from podwire.cni.args import check_ifname
 from podwire.cni.errors import CNIError, InvalidConfig, NotAvailable
 from podwire.cni.plugin import DNS, Plugin, Request, Result
@@ -47,8 +46,7 @@ class Config(msgspec.Struct, frozen=True):
 def validate(request: Request[Config]) -> MacvlanMode:
     """Return the mode; InvalidConfig (7) for options that cannot be."""
     config = request.config
-    if fields.lookup(request.raw, "ipam"):
-        sublink.require_ipam(request)
+    sublink.optional_ipam(request)
     if config.master:
         try:
             check_ifname(config.master)
@@ -94,6 +92,7 @@ def _source(kernel: Kernel, container: Netns | None) -> AbstractContextManager[R
 
 def add(request: Request[Config], kernel: Kernel) -> Result:
     """Make the container's interface over its master."""
+    validate(request)
     with told("macvlan"), open_netns(request.netns) as container:
         wanted = _wanted(request, kernel, container)
     return sublink.add(request, kernel, wanted, dns=request.config.dns)
@@ -101,6 +100,7 @@ def add(request: Request[Config], kernel: Kernel) -> Result:
 
 def check(request: Request[Config], kernel: Kernel) -> None:
     """Verify the interface, its master and mode, its addresses and routes."""
+    validate(request)
     with told("macvlan"), open_netns(request.netns) as container:
         wanted = _wanted(request, kernel, container)
     link = sublink.check(request, kernel, wanted)
