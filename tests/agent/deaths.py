@@ -14,13 +14,12 @@ from podwire.agent.records import Records
 from podwire.ipam.directory import AddressDirectory, Leases
 from podwire.kernel import sysctl
 from podwire.kernel.netlink import NetlinkSocket
-from podwire.kernel.netns import Netns
 from podwire.kernel.nft import Nft
 from podwire.kernel.removal import LinkRemover
 
+# Not Netns.run: how often it is called depends on which thread serves, since each opens a socket of its own.
 STEPS: tuple[tuple[Any, str], ...] = (
     (NetlinkSocket, "send"),
-    (Netns, "run"),
     (Nft, "run"),
     (sysctl, "write_all"),
     (AddressDirectory, "locked"),
@@ -37,14 +36,16 @@ STEPS: tuple[tuple[Any, str], ...] = (
 class Death:
     """The process dies at the ``step``-th step of its requests, ``after`` it was done or before.
 
-    How many steps there were, with the name of the last, is in ``counted``.
+    Steps count while the file ``armed`` is there. How many there were, with the name of the last, is in
+    ``counted``.
     """
 
-    def __init__(self, step: int, counted: Path, *, after: bool) -> None:
+    def __init__(self, step: int, counted: Path, *, after: bool = False) -> None:
         self.step = step
         self.after = after
         self.count = 0
         self._counted = counted
+        self._armed = counted.with_name("armed")
 
     def arm(self) -> None:
         """Count from here on, in this process."""
@@ -54,7 +55,7 @@ class Death:
     def _wrapped(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def step(*args: Any, **kwargs: Any) -> Any:
             # What the agent does of itself has no number.
-            if threading.current_thread().name != "agent":
+            if threading.current_thread().name != "agent" or not self._armed.exists():
                 return real(*args, **kwargs)
             self.count += 1
             mine = self.count == self.step

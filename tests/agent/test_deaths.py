@@ -39,7 +39,7 @@ def counted(path: Path) -> str:
 def test_an_add_that_is_killed_is_undone(start: Start, pod: Pod, tmp_path: Path, which: str) -> None:
     data, steps = tmp_path / "data", tmp_path / "steps"
     bridge, ports, other = lab.bridge(data), lab.portmap(8080), lab.portmap(8081)
-    agent = start()
+    agent = start(prepare=Death(1, steps).arm)
     neighbour, netns = pod("neighbour"), pod("one")
     kept = agent.add(bridge, "neighbour", neighbour)
     assert agent.add({**other, "prevResult": kept.json}, "neighbour", neighbour).exit == 0
@@ -47,26 +47,25 @@ def test_an_add_that_is_killed_is_undone(start: Start, pod: Pod, tmp_path: Path,
     if which == "portmap":
         made = agent.add(bridge, "one", netns)
         config = {**ports, "prevResult": made.json}
-    clean = lab.everything(data)
-    records = agent.attachments()
-    agent.end()
+    clean, records = lab.everything(data), agent.attachments()
+    (tmp_path / "armed").touch()
     died: set[str] = set()
-    for step in range(1, 100):
-        agent = start(prepare=Death(step, steps, after=False).arm)
+    for step in range(2, 100):
         answer = ask(agent, "ADD", config, "one", netns)
-        if reached(steps) < step:
+        if reached(steps) < step - 1:
             assert answer is not None
             assert answer.exit == 0
             break
         assert agent.wait() == -9
         died.add(counted(steps))
-        agent = start()
+        agent = start(prepare=Death(step, steps).arm)
         if counted(steps) == "Client.send":
             # It was done and written down, and its caller heard nothing: a runtime runs DEL.
+            (tmp_path / "armed").unlink()
             assert agent.delete(config, "one", netns).exit == 0
+            (tmp_path / "armed").touch()
         assert lab.everything(data) == clean, counted(steps)
         assert agent.attachments() == records
-        agent.end()
     else:
         pytest.fail("it never succeeded")
     assert {"Records.begin", "Records.complete", "Client.send", "Nft.run"} <= died
@@ -76,29 +75,26 @@ def test_an_add_that_is_killed_is_undone(start: Start, pod: Pod, tmp_path: Path,
 def test_a_del_that_is_killed_can_be_repeated(start: Start, pod: Pod, tmp_path: Path) -> None:
     data, steps = tmp_path / "data", tmp_path / "steps"
     bridge = lab.bridge(data)
-    agent = start()
+    agent = start(prepare=Death(1, steps).arm)
     neighbour, netns = pod("neighbour"), pod("one")
     assert agent.add(bridge, "neighbour", neighbour).exit == 0
     clean, records = lab.everything(data), agent.attachments()
-    agent.end()
     died: set[str] = set()
-    for step in range(1, 100):
-        agent = start()
+    for step in range(2, 100):
         assert agent.add(bridge, "one", netns).exit == 0
-        agent.end()
-        agent = start(prepare=Death(step, steps, after=False).arm)
+        (tmp_path / "armed").touch()
         answer = ask(agent, "DEL", bridge, "one", netns)
-        if reached(steps) < step:
+        (tmp_path / "armed").unlink()
+        if reached(steps) < step - 1:
             assert answer is not None
             assert answer.exit == 0
             break
         assert agent.wait() == -9
         died.add(counted(steps))
-        agent = start()
+        agent = start(prepare=Death(step, steps).arm)
         assert agent.delete(bridge, "one", netns).exit == 0
         assert lab.everything(data) == clean, counted(steps)
         assert agent.attachments() == records
-        agent.end()
     assert {"LinkRemover.remove", "Leases.release", "Records.remove", "Client.send"} <= died
 
 
@@ -108,8 +104,9 @@ def test_an_add_whose_answer_was_given_stands(start: Start, pod: Pod, tmp_path: 
     agent = start()
     assert agent.add(lab.bridge(data), "one", netns).exit == 0
     assert agent.delete(lab.bridge(data), "one", netns).exit == 0
+    (tmp_path / "armed").touch()
     agent.end()
-    agent = start(prepare=Death(10**6, steps, after=True).arm)
+    agent = start(prepare=Death(10**6, steps).arm)
     assert agent.add(lab.bridge(data), "one", netns).exit == 0
     last = reached(steps)
     assert agent.delete(lab.bridge(data), "one", netns).exit == 0

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 _MODULES = {
     "bandwidth": "bandwidth",
     "bridge": "bridge",
-    "dummy": "dummy",
     "dhcp": "dhcp",
+    "dummy": "dummy",
     "firewall": "firewall",
     "host-device": "host_device",
     "host-local": "host_local",
@@ -24,12 +24,12 @@ _MODULES = {
     "macvlan": "macvlan",
     "portmap": "portmap",
     "ptp": "ptp",
-    "vlan": "vlan",
-    "vrf": "vrf",
-    "tap": "tap",
     "sbr": "sbr",
     "static": "static",
+    "tap": "tap",
     "tuning": "tuning",
+    "vlan": "vlan",
+    "vrf": "vrf",
 }
 
 TYPES = tuple(_MODULES)
