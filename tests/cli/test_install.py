@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from podwire.cli.__main__ import main
+from podwire.cni.config import parse_list
 from podwire.plugins import TYPES, conflist
 from tests.agent.helpers import Process
 from tests.cli.helpers import output
@@ -184,12 +185,13 @@ def test_the_network_is_what_was_asked_for(node: Node) -> None:
         assert (found["name"], found["cniVersion"], plugin["type"]) == ("podwire", "1.0.0", "podwire")
         assert (plugin["mode"], plugin["mtu"]) == ("bridge", 1400)
         assert plugin["capabilities"]["portMappings"] is True
-        assert "10.7.0.0/16" in json.dumps(plugin)
+        assert plugin["subnets"] == ["10.7.0.0/16"]
+        parsed = parse_list(node.network.read_bytes())
+        assert (parsed.name, parsed.cni_version) == ("podwire", "1.1.0")
         assert f"replaced {node.network}" in node.run()
     found = json.loads(node.network.read_text())["plugins"][0]
     assert (found["mode"], "mtu" in found) == ("routed", False)
-    assert "10.202.0.0/16" in json.dumps(found)
-    assert "fd5a:202::/64" in json.dumps(found)
+    assert found["subnets"] == ["10.202.0.0/16", "fd5a:202::/64"]
 
 
 def test_a_network_of_somebody_else_that_comes_first_is_told(node: Node) -> None:
