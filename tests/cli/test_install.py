@@ -247,7 +247,9 @@ def test_somebody_elses_files_are_named_and_nothing_changes(node: Node) -> None:
     assert node.all() == {"bin": before["bin"], "conf": {}}
 
 
-def test_an_edited_network_is_somebody_elses_until_it_is_uninstalled(node: Node) -> None:
+def test_an_edited_network_is_not_written_over_and_no_edit_is_lost(node: Node) -> None:
+    """Nor does it come back when the plugin that it names has gone."""
+    kept = node.network.with_name(f"{conflist.NAME}.before-podwire")
     with node.ready(GOOD):
         node.run()
         edited = json.loads(node.network.read_text())
@@ -260,7 +262,23 @@ def test_an_edited_network_is_somebody_elses_until_it_is_uninstalled(node: Node)
         node.run("--force")
         assert json.loads(node.network.read_text()) != edited
     node.run("--uninstall")
-    assert json.loads(node.network.read_text()) == edited
+    assert {path.name for path in node.conf.iterdir()} == {kept.name}
+    assert json.loads(kept.read_text()) == edited
+    kept.rename(node.network)
+    assert node.run("--uninstall") == f"removed {node.network} (before: {kept})\n"
+    assert {path.name for path in node.conf.iterdir()} == {kept.name}
+    assert json.loads(kept.read_text()) == edited
+
+
+def test_a_network_of_somebody_else_under_our_name_comes_back(node: Node) -> None:
+    node.conf.mkdir()
+    node.network.write_text('{"name": "theirs"}')
+    before = contents(node.conf)
+    with node.ready(GOOD):
+        node.run("--force")
+    node.network.write_text(node.network.read_text().replace('"routed"', '"bridge"'))
+    assert f"restored {node.network}" in node.run("--uninstall")
+    assert contents(node.conf) == before
 
 
 def test_a_refused_network_is_found_before_the_programs_are_written(node: Node) -> None:
