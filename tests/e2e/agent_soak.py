@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import mmap
 import os
 import random
 import subprocess
@@ -41,7 +42,10 @@ class Load:
         self.lock = threading.Lock()
         self.live: dict[str, str] = {}
         self.faults: list[str] = []
+        self.answers = mmap.mmap(-1, 8)
+        """How many requests were answered, shared with the process that kills."""
         self.done = 0
+        self.said: dict[str, str] = {}
         self.retries = 0
 
     def run(self) -> dict[str, Any]:
@@ -74,7 +78,7 @@ class Load:
                 self.retries += 1
             self._detached(bridge, ports, name, path)
             if time.monotonic() > end:
-                self._fault(f"{name}: no ADD succeeds")
+                self._fault(f"{name}: no ADD succeeds: {self.said.get(name)}")
                 return
         addresses = [ip["address"].partition("/")[0] for ip in result["ips"]]
         with self.lock:
@@ -89,10 +93,12 @@ class Load:
 
     def _attached(self, bridge: dict[str, Any], ports: dict[str, Any], name: str, path: str) -> Any:
         made = self._ask("ADD", bridge, name, path)
-        if made is None or made.exit:
-            return None
-        mapped = self._ask("ADD", {**ports, "prevResult": made.json}, name, path)
-        return None if mapped is None or mapped.exit else mapped.json
+        if made is not None and not made.exit:
+            made = self._ask("ADD", {**ports, "prevResult": made.json}, name, path)
+            if made is not None and not made.exit:
+                return made.json
+        self.said[name] = made.stdout.decode() if made is not None else "nothing"
+        return None
 
     def _detached(self, bridge: dict[str, Any], ports: dict[str, Any], name: str, path: str) -> None:
         for config in (ports, bridge):
@@ -113,13 +119,27 @@ class Load:
                 check=False,
                 env={**environ, "PODWIRE_SOCKET": str(self.socket)},
             )
+            self._count()
             headers = {"podwire-exit": str(done.returncode), "podwire-stderr": "0"}
             return Answer(200, headers, done.stdout)
         try:
-            return exchange(self.socket, request(config["type"], environ, stdin))
+            answer = exchange(self.socket, request(config["type"], environ, stdin))
         except (ConnectionError, FileNotFoundError):
+            answer = None
+        if answer is None:
             time.sleep(0.01)
-            return None
+        else:
+            self._count()
+        return answer
+
+    def _count(self) -> None:
+        with self.lock:
+            self.answers[:] = (self.answered + 1).to_bytes(8, "little")
+
+    @property
+    def answered(self) -> int:
+        """How many requests were answered."""
+        return int.from_bytes(self.answers[:], "little")
 
     def _fault(self, text: str) -> None:
         with self.lock:
@@ -141,7 +161,7 @@ def in_a_process(load: Load, report: Path) -> int:
 
 
 def soak(
-    home: Path, *, pairs: int, callers: int = 6, seed: int = 0, pause: float = 0.4, shims: Path | None = None
+    home: Path, *, pairs: int, callers: int = 6, seed: int = 0, shims: Path | None = None
 ) -> dict[str, Any]:
     """Run the soak in the calling process's namespaces, and return what was done; AssertionError if not."""
     chance = random.Random(seed)
@@ -156,11 +176,15 @@ def soak(
     assert made.exit == 0, made.body
     assert agent.delete(lab.bridge(data, subnet="10.77.0.0/26"), "first").exit == 0
     before = lab.everything(data)
-    worker = in_a_process(Load(agent.socket, data, pairs, callers, shims), home / "report")
+    load = Load(agent.socket, data, pairs, callers, shims)
+    worker = in_a_process(load, home / "report")
     kills = 0
     try:
         while os.waitpid(worker, os.WNOHANG) == (0, 0):
-            time.sleep(chance.uniform(0, pause))
+            until, end = load.answered + chance.randrange(4 * callers), time.monotonic() + 2
+            while load.answered < until and time.monotonic() < end:
+                time.sleep(0.001)
+            time.sleep(chance.uniform(0, 0.01))
             agent.kill()
             kills += 1
             agent = Forked(root).started()
@@ -168,7 +192,7 @@ def soak(
         agent.kill()
         agent = Forked(root).started()
         left = {"attachments": agent.attachments(), **lab.everything(data)}
-        assert report["faults"] == [], report
+        assert report["faults"] == [], f"{report}; {agent.log.read_text()[-20000:]}"
         assert report["live"] == 0
         assert left == {"attachments": [], **before}
         assert "Traceback" not in agent.log.read_text(), agent.log.read_text()

@@ -23,7 +23,7 @@ def home() -> Iterator[Path]:
 
 
 def test_nothing_is_lost_when_the_agent_is_killed_at_random(home: Path) -> None:
-    done = agent_soak.soak(home, pairs=60, callers=4, seed=4, pause=0.2)
-    assert done["done"] == 60
+    done = agent_soak.soak(home, pairs=24, callers=4, seed=4)
+    assert done["done"] == 24
     assert done["kills"] >= 3
     assert done["retries"] >= 1
