@@ -20,8 +20,9 @@ NEEDS := \
 	iptables:iptables \
 	/usr/lib/cni/bridge:containernetworking-plugins
 
-# The tests of the CNI library take networks over from containerd and give them back; others look at processes.
-test: NEEDS += ctr:containerd ps:procps
+# Real runtimes run pods with the plugins: containerd by its CRI socket and `ctr --cni`, podman by its CNI
+# backend. Others look at processes.
+test: NEEDS += ctr:containerd runc:runc podman:podman ps:procps
 
 # The shim is compiled, as it is shipped and with sanitizers, and called.
 test bench fuzz shim: NEEDS += gcc:gcc musl-gcc:musl-tools /usr/include/stdio.h:libc6-dev

@@ -447,7 +447,7 @@ static size_t exchange(int fd, struct iovec parts[3], struct answer *answer)
         if (ready < 0)
             continue;
         if (message.msg_iovlen && one.revents & POLLOUT) {
-            ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL);
+            ssize_t sent = sendmsg(fd, &message, 0);
             if (sent < 0 && errno != EAGAIN && errno != EINTR)
                 message.msg_iovlen = 0; /* it may have answered before it hung up */
             for (size_t left = sent > 0 ? (size_t)sent : 0; left; message.msg_iov++, message.msg_iovlen--) {

@@ -18,7 +18,7 @@ import pytest
 
 from podwire.cli.__main__ import main
 from podwire.plugins import TYPES, conflist
-from tests.agent.helpers import Agent
+from tests.agent.helpers import Process
 from tests.cli.helpers import output
 from tests.plugins.test_installing import contents, foreign
 from tests.shim.helpers import in_tree
@@ -178,20 +178,30 @@ def test_an_agent_that_starts_is_waited_for_and_the_wait_is_told(node: Node) -> 
 
 def test_the_network_is_what_was_asked_for(node: Node) -> None:
     with node.ready(GOOD):
-        node.run("--subnet", "10.7.0.0/16", "--mode", "routed", "--mtu", "1400")
+        node.run("--subnet", "10.7.0.0/16", "--mode", "bridge", "--mtu", "1400")
         found = json.loads(node.network.read_text())
         (plugin,) = found["plugins"]
         assert (found["name"], found["cniVersion"], plugin["type"]) == ("podwire", "1.0.0", "podwire")
-        assert (plugin["mode"], plugin["mtu"], plugin["capabilities"]["portMappings"]) == (
-            "routed",
-            1400,
-            True,
-        )
+        assert (plugin["mode"], plugin["mtu"]) == ("bridge", 1400)
+        assert plugin["capabilities"]["portMappings"] is True
         assert "10.7.0.0/16" in json.dumps(plugin)
         assert f"replaced {node.network}" in node.run()
     found = json.loads(node.network.read_text())["plugins"][0]
+    assert (found["mode"], "mtu" in found) == ("routed", False)
     assert "10.202.0.0/16" in json.dumps(found)
     assert "fd5a:202::/64" in json.dumps(found)
+
+
+def test_a_network_of_somebody_else_that_comes_first_is_told(node: Node) -> None:
+    node.conf.mkdir()
+    (node.conf / "20-other.conflist").write_text("{}")
+    (node.conf / "00-notes.txt").write_text("")
+    with node.ready(GOOD):
+        node.run()
+        assert node.complaint == ""
+        (node.conf / "05-other.conf").write_text("{}")
+        node.run()
+    assert f"{node.conf}/05-other.conf comes before 10-podwire.conflist" in node.complaint
 
 
 @pytest.mark.parametrize(
@@ -323,8 +333,7 @@ def test_a_read_only_directory_is_told(node: Node) -> None:
     output("mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(node.bin))
     try:
         node.run("--no-conflist", status=1)
-        assert f"error: {node.bin}" in node.complaint
-        assert "Read-only file system" in node.complaint
+        assert f"error: {node.bin}/bandwidth: Read-only file system" in node.complaint
     finally:
         output("umount", str(node.bin))
 
@@ -332,7 +341,7 @@ def test_a_read_only_directory_is_told(node: Node) -> None:
 @pytest.mark.kernel
 def test_installed_programs_and_the_real_agent_serve_a_pod_also_when_the_agent_dies(node: Node) -> None:
     """E12: the agent is gone at DEL; the standalone program takes the pod's network down."""
-    agent = Agent(node.root).started()
+    agent = Process(node.root).started()
     try:
         node.run("--no-conflist")
         output("ip", "netns", "add", "pod")

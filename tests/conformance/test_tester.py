@@ -204,7 +204,6 @@ def test_the_known_faults_of_the_go_plugins_are_found(
         ("host-local", "status-exhausted gc"),
         ("portmap", "del-one-of-two"),
         ("loopback", "result-true"),
-        ("bandwidth", "check-damage del del-one-of-two del-no-prev-result gc"),
     ],
 )
 def test_ours_have_none_of_them(tmp_path: Path, plugin: str, checks: str) -> None:

@@ -109,7 +109,7 @@ def run_answer(data: bytes) -> None:
 
 
 def run_call(data: bytes) -> None:
-    """The caller says ``data``: a deadline, CNI_ARGS, a baggage, stdin. It arrives untouched, or is refused."""
+    """The caller says ``data``: a deadline, CNI_ARGS, a baggage, stdin. It arrives, or is refused."""
     found = bench()
     parts = [*data.split(b"\n", 3), b"", b"", b""][:4]
     timeout, arguments, baggage = (part.replace(b"\0", b"")[:100_000] for part in parts[:3])

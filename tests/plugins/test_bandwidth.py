@@ -357,6 +357,18 @@ def test_gc_removes_what_is_not_valid(host: Host) -> None:
     assert sorted(ifbs()) == sorted(["bwptheirs", left])
 
 
+@pytest.mark.parametrize("command", ["DEL", "GC"])
+def test_long_identifiers_are_found_again(host: Host, command: str) -> None:
+    before = attached(host)
+    long = {"container_id": "c" * 250}
+    host.add(config(**RATES), "one", result=before, **long)
+    if command == "DEL":
+        host.delete(config(**RATES), "one", **long)
+    else:
+        host.call("GC", {**config(**RATES), "cni.dev/valid-attachments": []})
+    assert ifbs() == []
+
+
 def test_status_is_silent_and_leaves_nothing(host: Host) -> None:
     clean = everything()
     host.call("STATUS", config(**RATES))

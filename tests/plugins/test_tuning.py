@@ -359,3 +359,18 @@ def test_status_tells_what_makes_an_add_impossible(
         host.call("STATUS", net)
     with pytest.raises(InvalidConfig, match="is not allowed"):
         host.add(net, "one", result=result)
+
+
+@pytest.mark.parametrize("gateway", ["10.1.0.1", "fd00:1::1"])
+def test_a_reused_address_with_another_mac_is_reached_at_once(host: Host, gateway: str) -> None:
+    """What the host remembers of an address's earlier holder does not hide the new one."""
+    bridge = host.config("10.1.0.0/24", "fd00:1::/64", isGateway=True)
+    address = "10.1.0.9" if "." in gateway else "fd00:1::9"
+    ask = f"IP={address}"
+    for number in (1, 2, 3):
+        pod = host.pod(f"pod{number}")
+        net = config(host, mac=f"02:00:00:00:00:7{number}")
+        result = host.add(net, pod, result=host.add(bridge, pod, args=ask))
+        assert reaches("", address), f"the host does not reach pod {number}"
+        host.delete(net, pod, result=result)
+        host.delete(bridge, pod, result=result)

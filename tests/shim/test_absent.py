@@ -177,14 +177,15 @@ def test_only_root_may_be_the_agent(agent: Agent, shim: Shim) -> None:
 
 
 @pytest.mark.kernel
-def test_an_agent_of_the_caller_itself_is_trusted(program: Path) -> None:
-    """Without root, e.g. in a test: who listens is who calls."""
+@pytest.mark.parametrize("uid", [0, NOBODY])
+def test_root_and_the_caller_itself_are_trusted_as_the_agent(program: Path, uid: int) -> None:
+    """The latter without root, e.g. in a test: who listens is who calls."""
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
         home.chmod(0o777)
         agent = Agent(home / "agent.sock")
         shim = Shim(Path(shutil.copy(program, home / "podwire-shim")), home, agent.path)
-        with agent.serve(agent.answering(answer(RESULT)), uid=NOBODY):
+        with agent.serve(agent.answering(answer(RESULT)), uid=uid):
             agent.path.chmod(0o777)
             done = shim.run(user=NOBODY)
     assert (done.returncode, done.stdout) == (0, RESULT), done.stderr

@@ -319,7 +319,7 @@ def exec_(
     epilog=_examples(
         "install                                    into /opt/cni/bin and /etc/cni/net.d",
         "install --dry-run --force                  what would become of the plugins that are there",
-        "install --subnet 10.1.0.0/16 --mode routed",
+        "install --subnet 10.1.0.0/16 --mode bridge",
         "install --uninstall                        puts back what was there before",
     )
 )
@@ -353,7 +353,7 @@ def install(
             show_default=False,
         ),
     ] = "",
-    mode: Annotated[str, typer.Option("--mode", metavar="MODE", help="bridge or routed.")] = "bridge",
+    mode: Annotated[str, typer.Option("--mode", metavar="MODE", help="routed or bridge.")] = "routed",
     mtu: Annotated[
         int, typer.Option("--mtu", metavar="BYTES", min=0, max=65535, help="0: as the host's uplink.")
     ] = 0,

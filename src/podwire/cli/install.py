@@ -30,7 +30,7 @@ class Options:
     conf_dir: Path
     socket: Path
     subnet: str = ""
-    mode: str = "bridge"
+    mode: str = "routed"
     mtu: int = 0
     force: bool = False
     uninstall: bool = False
@@ -57,6 +57,7 @@ def run(options: Options) -> int:
             done = (*done, *_guarded(lambda: _network_installed(options)))
     _tell(options, done, reason)
     if not reason:
+        _tell_order(options)
         return 0
     raise CommandError(
         f"{_conflist(options)} is not written: {reason}",
@@ -185,12 +186,9 @@ def _guarded(act: Callable[[], tuple[Change, ...]]) -> tuple[Change, ...]:
             hint="--force replaces and keeps them; --uninstall puts them back. Nothing was changed.",
         ) from error
     except OSError as error:
-        names = [
-            os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)
-        ]
         hint = "Try it with sudo." if isinstance(error, PermissionError) and os.geteuid() != 0 else ""
-        where = names[-1] if names else ""
-        raise CommandError(f"{where}: {error.strerror}" if where else str(error), hint=hint) from error
+        where = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
+        raise CommandError(f"{where}{error.strerror}", hint=hint) from error
 
 
 def _tell(options: Options, changes: tuple[Change, ...], reason: str) -> None:
@@ -216,6 +214,18 @@ def _tell(options: Options, changes: tuple[Change, ...], reason: str) -> None:
     if not shown:
         print(
             f"nothing to do in {options.bin_dir}" + (f" and {options.conf_dir}" if options.conflist else "")
+        )
+
+
+def _tell_order(options: Options) -> None:
+    """Runtimes take the first network in the directory's order: say so if that is another one."""
+    if not options.conflist or not options.conf_dir.is_dir():
+        return
+    kinds = {".conflist", ".conf", ".json"}
+    first = min((path.name for path in options.conf_dir.iterdir() if path.suffix in kinds), default="")
+    if first and first < _conflist(options).name:
+        note(
+            f"{options.conf_dir / first} comes before {_conflist(options).name}: most runtimes take that one"
         )
 
 

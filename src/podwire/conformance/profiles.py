@@ -159,7 +159,6 @@ PROFILES: Mapping[str, Profile] = {
     "tap": Profile(
         Kind.MAIN,
         lambda _number: {"ipam": host_local()},
-        broken={"an MTU that no tap can have": {"mtu": 70000}},
         tamper=_MAIN_TAMPER,
     ),
     "loopback": Profile(Kind.LOOPBACK, tamper={"lo was set down": tampering.set_down}, ifname="lo"),

@@ -14,6 +14,7 @@ import struct
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -309,6 +310,16 @@ class Nft:
                 raise
         return True
 
+    def exist(self, places: Sequence[tuple[str, str, str]]) -> list[bool]:
+        """Tell, in one system call, which tables (no chain) and chains (family, table, chain) exist."""
+        questions = [_existence_question(*place) for place in places]
+        with self._reader("look for tables of") as sock:
+            answers = sock.ask(questions)
+        for answer in answers:
+            if isinstance(answer, KernelError) and answer.errno != errno.ENOENT:
+                raise answer
+        return [not isinstance(answer, KernelError) for answer in answers]
+
     def close(self) -> None:
         """Free the library's context and the sockets; more than once does nothing."""
         with self._lock:
@@ -423,6 +434,15 @@ def _load() -> ctypes.CDLL:
         function.restype, function.argtypes = result, arguments
     _loaded = library
     return library
+
+
+@lru_cache(maxsize=64)
+def _existence_question(family: str, table: str, chain: str) -> Message:
+    if chain:
+        body = _header(family) + _CHAIN.encode({"table": table, "name": chain})
+        return Message(_GET_CHAIN, 0, body, "look for chain", f"{family} {table} {chain}")
+    body = _header(family) + _TABLE.encode({"name": table})
+    return Message(_GET_TABLE, 0, body, "look for table", f"{family} {table}")
 
 
 def _element_question(where: NamedSet, key: Fields) -> Message:

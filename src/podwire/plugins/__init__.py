@@ -14,24 +14,22 @@ if TYPE_CHECKING:
 _MODULES = {
     "bandwidth": "bandwidth",
     "bridge": "bridge",
-    "dummy": "dummy",
     "dhcp": "dhcp",
-    "host-device": "host_device",
+    "dummy": "dummy",
     "firewall": "firewall",
     "host-device": "host_device",
-    "dhcp": "dhcp",
     "host-local": "host_local",
     "ipvlan": "ipvlan",
     "loopback": "loopback",
     "macvlan": "macvlan",
     "portmap": "portmap",
     "ptp": "ptp",
-    "vlan": "vlan",
-    "vrf": "vrf",
-    "tap": "tap",
     "sbr": "sbr",
     "static": "static",
+    "tap": "tap",
     "tuning": "tuning",
+    "vlan": "vlan",
+    "vrf": "vrf",
 }
 
 TYPES = tuple(_MODULES)

@@ -125,6 +125,8 @@ def foreign(inside: RouteSocket, ifname: str, mac: str, device: str) -> Link | N
     link = links.get(inside, ifname, details=False)
     if link is None or not _is_name(link.alias):
         return None
+    if any(marked.index == link.index for _, marked in altnames.beginning(inside, f"{attachment.MARK}-")):
+        return None  # another attachment's of ours
     return link if mac.lower() == link.mac or (not mac and device == link.alias) else None
 
 

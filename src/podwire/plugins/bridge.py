@@ -1,13 +1,13 @@
 """`bridge`: a veth pair between the container and a bridge of the host, addressed by an IPAM plugin.
 
-All options of the reference plugin but VLANs. ``ipMasqBackend`` may name any of its backends: masquerading is
-nftables in each case. An ADD is all or nothing; a DEL needs neither the namespace nor the result of the ADD.
+All options of the reference plugin. ``ipMasqBackend`` may name any of its backends: masquerading is nftables
+in each case. An ADD is all or nothing; a DEL needs neither the namespace nor the result of the ADD.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import msgspec
 
@@ -18,7 +18,6 @@ from podwire.cni.errors import (
     InvalidConfig,
     NotAvailable,
     UnknownContainer,
-    UnsupportedField,
     joined,
 )
 from podwire.cni.plugin import DNS, Interface, IPConfig, Plugin, Request, Result, Route
@@ -27,8 +26,18 @@ from podwire.kernel import links
 from podwire.kernel.host import Kernel
 from podwire.kernel.links import Link
 from podwire.kernel.netns import Netns
-from podwire.plugins import antispoof, attachment, bridge_device, leasing, parsed, sublink, verification
-from podwire.plugins.attachment import Identity, Plan
+from podwire.plugins import (
+    antispoof,
+    attachment,
+    bridge_device,
+    bridge_vlans,
+    leasing,
+    parsed,
+    sublink,
+    verification,
+)
+from podwire.plugins.attachment import Identity, Plan, PortRequests
+from podwire.plugins.bridge_vlans import Trunk, Vlans
 from podwire.plugins.failures import KERNEL, attempt, open_netns, told, undone_on_failure
 from podwire.plugins.station import Args, MacConfig, requested_mac
 
@@ -53,7 +62,7 @@ class Config(msgspec.Struct, frozen=True):
     portIsolation: bool = False
     mtu: int = 0
     vlan: int = 0
-    vlanTrunk: tuple[dict[str, int], ...] = ()
+    vlanTrunk: tuple[Trunk, ...] = ()
     preserveDefaultVlan: bool = True
     dns: DNS = NO_DNS
     runtimeConfig: MacConfig = MacConfig()
@@ -71,7 +80,7 @@ class Config(msgspec.Struct, frozen=True):
 
 
 def validate(request: Request[Config]) -> None:
-    """Raise InvalidConfig (7) or UnsupportedField (2) for options that cannot be, or not together."""
+    """Raise InvalidConfig (7) for options that cannot be, or not together."""
     config = request.config
     try:
         check_ifname(config.name)
@@ -88,16 +97,13 @@ def validate(request: Request[Config]) -> None:
         raise InvalidConfig(f"mtu {config.mtu}: is not between 0 and {_MTU_MAX}")
     if config.ipMasqBackend not in _BACKENDS:
         raise InvalidConfig(f'ipMasqBackend "{config.ipMasqBackend}": is neither nftables nor iptables')
-    if not 0 <= config.vlan <= 4094:
-        raise InvalidConfig(f"vlan {config.vlan}: is not between 0 and 4094")
-    for field, value, default in (
-        ("vlan", config.vlan, 0),
-        ("vlanTrunk", len(config.vlanTrunk), 0),
-        ("preserveDefaultVlan", config.preserveDefaultVlan, True),
-    ):
-        if value != default:
-            shown = list(config.vlanTrunk) if field == "vlanTrunk" else value
-            raise UnsupportedField(f"{field} {shown}: VLANs on a bridge are not supported")
+    vlans = _vlans(config)
+    if vlans.access and config.gateway:
+        bridge_vlans.gateway_name(config.name, vlans.access)
+
+
+def _vlans(config: Config) -> Vlans:
+    return bridge_vlans.read(config.vlan, config.vlanTrunk, config.preserveDefaultVlan)
 
 
 def _identity(request: Request[Config]) -> Identity:
@@ -112,13 +118,46 @@ def _wanted(request: Request[Config]) -> bridge_device.Wanted:
 
 
 @contextmanager
+def _bridge(request: Request[Config], kernel: Kernel, wanted: bridge_device.Wanted) -> Iterator[Link]:
+    """Have the bridge there for the length of a block, and filtering where the network has VLANs."""
+    with bridge_device.using(kernel, wanted) as bridge:
+        yield bridge_vlans.filtering(kernel, bridge) if _vlans(request.config) else bridge
+
+
+@contextmanager
+def _prepared(
+    request: Request[Config],
+    kernel: Kernel,
+    bridge: Link,
+    wanted: bridge_device.Wanted,
+    ips: Sequence[IPConfig],
+) -> Iterator[Link | None]:
+    """Have the bridge up, and the gateway of ``ips`` on it or on a link of its own, which is yielded."""
+    vlans = _vlans(request.config)
+    if not request.config.gateway or not vlans.access:
+        bridge_device.prepare(kernel, bridge, wanted, ips if request.config.gateway else ())
+        yield None
+        return
+    bridge_device.prepare(kernel, bridge, wanted)
+    with bridge_vlans.gateway(kernel, bridge, vlans) as link:
+        on_link = msgspec.structs.replace(wanted, name=link.name, promisc=False)
+        bridge_device.prepare(kernel, link, on_link, ips)
+        yield link
+
+
+def _port(config: Config, bridge: Link) -> PortRequests | None:
+    vlans = _vlans(config)
+    return (lambda index: bridge_vlans.port(bridge, index, vlans)) if vlans else None
+
+
+@contextmanager
 def _paired_before(request: Request[Config], kernel: Kernel, container: Netns, mac: str) -> Iterator[bool]:
     """Have the pair there for an IPAM plugin that works on it (True); it goes again if the block fails."""
     if not leasing.needs_interface(request):
         yield False
         return
     identity = _identity(request)
-    with bridge_device.using(kernel, _wanted(request)) as bridge, undone_on_failure() as undo:
+    with _bridge(request, kernel, _wanted(request)) as bridge, undone_on_failure() as undo:
         bridge_device.prepare(kernel, bridge, _wanted(request), ())
         plan = _plan(request, bridge, mac or attachment.mac_for(identity, ()), (), ())
         attachment.attach(kernel, container, plan)
@@ -142,6 +181,7 @@ def _plan(
         isolated=config.portIsolation,
         dad=config.enabledad,
         up=not config.disableContainerInterface,
+        port=_port(config, bridge),
     )
 
 
@@ -160,7 +200,8 @@ def add(request: Request[Config], kernel: Kernel) -> Result:
         with (
             _paired_before(request, kernel, container, mac) as paired,
             sublink.addressed(request) as addressed,
-            bridge_device.using(kernel, _wanted(request)) as bridge,
+            _bridge(request, kernel, _wanted(request)) as bridge,
+            ExitStack() as gateway,
             undone_on_failure() as undo,
         ):
             ips = tuple(_with_gateway(ip, config) for ip in addressed.ips)
@@ -168,7 +209,7 @@ def add(request: Request[Config], kernel: Kernel) -> Result:
             plan = _plan(
                 request, bridge, mac or attachment.mac_for(identity, () if paired else ips), ips, routes
             )
-            bridge_device.prepare(kernel, bridge, _wanted(request), ips if config.gateway else ())
+            link = gateway.enter_context(_prepared(request, kernel, bridge, _wanted(request), ips))
             if paired:
                 leasing.put_on(container, identity.ifname, plan.mac, ips, routes, announce=True)
             else:
@@ -182,6 +223,7 @@ def add(request: Request[Config], kernel: Kernel) -> Result:
             Interface(bridge.name, bridge.mac, bridge.mtu),
             Interface(identity.host_end, identity.host_mac, plan.mtu),
             Interface(identity.ifname, plan.mac, plan.mtu, request.netns),
+            *(() if link is None else (Interface(link.name, link.mac, link.mtu),)),
         ),
         ips=tuple(IPConfig(ip.address, ip.gateway, 2) for ip in ips),
         routes=routes,
@@ -253,12 +295,16 @@ def check(request: Request[Config], kernel: Kernel) -> None:
             container, identity.ifname, result, up=not config.disableContainerInterface
         )
         ips = result.ips_of(identity.ifname)
+        vlans = _vlans(config)
+        if host_end is not None:
+            bridge_vlans.check_port(kernel, bridge, host_end, vlans)
         if config.gateway:
-            verification.gateway(kernel, bridge, bridge_device.gateway_interfaces(ips))
+            device = bridge_vlans.find_gateway(kernel, bridge, vlans) if vlans.access else bridge
+            verification.gateway(kernel, device, bridge_device.gateway_interfaces(ips))
         if config.macspoofchk and host_end is not None:
             index = result.interface_index(identity.ifname)
             mac = "" if index is None else result.interfaces[index].mac
-            if antispoof.guarded_mac(kernel, host_end.name) != mac.lower():
+            if not _guarded(kernel, identity, host_end, mac.lower()):
                 raise CNIError(f"macspoofchk: host end {host_end.name} is not guarded for {mac}", code=KERNEL)
         if config.ipMasq and ips:
             from podwire.plugins import masquerade
@@ -273,6 +319,14 @@ def check(request: Request[Config], kernel: Kernel) -> None:
             )
             if faults:
                 raise CNIError(f"ipMasq: {'; '.join(faults)}", code=KERNEL)
+
+
+def _guarded(kernel: Kernel, identity: Identity, host_end: Link, mac: str) -> bool:
+    if antispoof.guarded_mac(kernel, host_end.name) == mac:
+        return True
+    from podwire.plugins import reference_rules
+
+    return reference_rules.guarded(kernel, identity.container_id, identity.ifname, mac)
 
 
 def mend(request: Request[Config], kernel: Kernel) -> list[str]:
@@ -294,12 +348,16 @@ def mend(request: Request[Config], kernel: Kernel) -> list[str]:
         if links.get(kernel.route(), config.name) is None:
             mended.append(f"bridge {config.name}")
         wanted = msgspec.structs.replace(_wanted(request), mac=mac)
-        with bridge_device.using(kernel, wanted) as bridge:
-            bridge_device.prepare(kernel, bridge, wanted, ips if config.gateway else ())
+        with _bridge(request, kernel, wanted) as bridge, _prepared(request, kernel, bridge, wanted, ips):
             if link.master != bridge.index or not link.up:
                 mended.append(f"{link.name} on bridge {config.name}")
                 attachment.rejoin(
-                    kernel, identity, bridge, hairpin=config.hairpinMode, isolated=config.portIsolation
+                    kernel,
+                    identity,
+                    bridge,
+                    hairpin=config.hairpinMode,
+                    isolated=config.portIsolation,
+                    port=_port(config, bridge),
                 )
         index = result.interface_index(identity.ifname)
         own = result.interfaces[index].mac if index is not None else ""
@@ -355,6 +413,9 @@ def _unlink(request: Request[Config], kernel: Kernel, identity: Identity) -> Non
     index = result.interface_index(identity.ifname) if result else None
     if result is not None and index is not None and result.interfaces[index].mac:
         attachment.detach_foreign(request.netns, identity.ifname, result.interfaces[index].mac)
+    from podwire.plugins import reference_rules
+
+    reference_rules.remove_guard(kernel, identity.container_id, identity.ifname)
 
 
 def _unprotect(request: Request[Config], kernel: Kernel, identity: Identity) -> None:

@@ -16,7 +16,10 @@ NAME = "10-podwire.conflist"
 MARK = "podwire.install"
 """The key of the list that says so; runtimes pass over keys that they do not know."""
 SUBNETS = ("10.202.0.0/16", "fd5a:202::/64")
-MODES = ("bridge", "routed")
+MODES = ("routed", "bridge")
+_BRIDGE = "cni-podwire0"
+"""Another one than that of `podwire up`, which may be a node on the same machine."""
+_CAPABILITIES = ("portMappings", "bandwidth", "ips", "mac", "ipRanges", "dns")
 _VERSIONS = ["1.0.0", "1.1.0"]
 """``cniVersion`` is what every runtime in use speaks; one that knows ``cniVersions`` takes the highest."""
 
@@ -26,7 +29,7 @@ class Network:
     """What can be chosen: the pods' ranges, one a family at most, the mode, the MTU (0: found by itself)."""
 
     subnets: tuple[str, ...] = SUBNETS
-    mode: str = "bridge"
+    mode: str = "routed"
     mtu: int = 0
     name: str = "podwire"
 
@@ -37,8 +40,10 @@ def text(network: Network) -> bytes:
         "type": "podwire",
         "mode": network.mode,
         "subnets": list(network.subnets),
-        "capabilities": {"portMappings": True, "bandwidth": True, "ips": True, "mac": True},
+        "capabilities": dict.fromkeys(_CAPABILITIES, True),
     }
+    if network.mode == "bridge":
+        plugin["bridge"] = _BRIDGE
     if network.mtu:
         plugin["mtu"] = network.mtu
     content = {

@@ -6,6 +6,7 @@ All rules are constant (table.nft); an attachment adds elements, which carry its
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING
@@ -13,7 +14,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from podwire.kernel.nft import NftError
-from podwire.kernel.nftset import INTERFACE, IPV6, PORT, Element, NamedSet
+from podwire.kernel.nftset import INTERFACE, IPV6, PORT, Element, Fields, NamedSet
+from podwire.kernel.nftwrite import Changes, create, delete
+from podwire.kernel.nftwrite import add as add_elements
 from podwire.plugins import ruleset
 from podwire.plugins.ruleset import IP, Owner
 
@@ -31,6 +34,7 @@ PORTS = NamedSet("isolated", (INTERFACE,), family="bridge")
 """Ports that reach one another by no IP packet: no chain of ``inet`` sees what a bridge passes on."""
 
 _TRIES = 3
+_USUAL = 2  # addresses that most pods have at most
 _PORTS_RULE = "podwire isolated"
 _IP = "ether type { ip, ip6 }"
 _PORTS_TABLE = f"""
@@ -55,46 +59,58 @@ class Policy(msgspec.Struct, frozen=True):
 def add(kernel: Kernel, owner: Owner, addresses: Sequence[Address], policy: Policy | None = None) -> None:
     """Let the attachment's addresses through, in one transaction; it replaces what it had before.
 
-    Raises KernelError.
+    Raises KernelError, or TryLater for the lock that only the makers of rules take.
     """
-    ports = () if policy is None else policy.ports or ()
+    if policy is not None and policy.ports is not None and not _has_ports_rule(kernel):
+        kernel.nft.run(_PORTS_TABLE)
+    changes = _creation(owner, addresses, policy)
     for attempt in range(_TRIES):
-        preparation = ruleset.prepare(kernel.nft)
-        text, freed = _removal(kernel, owner)
-        text += _ports_removal(kernel, owner, ports)
-        text += _creation(kernel, owner, addresses, freed)
-        if policy is not None:
-            own = (policy.bridge, policy.bridge)
-            text += BRIDGES.add(Element((policy.bridge,), comment=ruleset.network_part(owner.network)))
-            text += WITHIN.add(Element(own))
-            if policy.ports is not None:
-                preparation += "" if _has_ports_rule(kernel) else _PORTS_TABLE
-                text += ISOLATED.add(Element(own))
-                text += PORTS.create(*(Element((port,), comment=owner.comment) for port in ports))
         try:
-            ruleset.run(kernel.nft, preparation, text)
+            ruleset.commit(kernel.nft, changes, (), time.monotonic() + ruleset.LOCK_SECONDS)
         except NftError:
-            # What was read has changed since; the next reading sees it.
+            # Something of it is there, or what was read has changed since; the next reading sees it.
             if attempt == _TRIES - 1:
                 raise
+            changes = _clearing(kernel, owner, addresses, policy) + _creation(owner, addresses, policy)
         else:
             return
 
 
-def _creation(kernel: Kernel, owner: Owner, addresses: Sequence[Address], freed: Iterable[Address]) -> str:
-    text = ""
+def _creation(owner: Owner, addresses: Sequence[Address], policy: Policy | None) -> Changes:
+    comment, count = owner.comment, len(addresses)
+    changes: Changes = ()
     for version, where in FIREWALL.items():
-        own = [each for each in addresses if each.version == version]
-        # Somebody's who lost them: the runtime gives an address once.
-        taken = [each for each in own if each not in freed and kernel.nft.get(where, (each,)) is not None]
-        text += where.delete(*((each,) for each in taken))
-        text += where.create(*(Element((each,), comment=owner.comment) for each in own))
-    return text + FIREWALL_INDEX.create(
+        own = (Element((each,), comment=comment) for each in addresses if each.version == version)
+        changes += create(where, *own)
+    changes += create(
+        FIREWALL_INDEX,
         *(
-            Element((owner.key, number), (ruleset.mapped(each), len(addresses)), owner.comment)
+            Element((owner.key, number), (ruleset.mapped(each), count), comment)
             for number, each in enumerate(addresses)
-        )
+        ),
     )
+    if policy is None:
+        return changes
+    within = Element((policy.bridge, policy.bridge))
+    changes += add_elements(
+        BRIDGES, Element((policy.bridge,), comment=ruleset.network_part(owner.network))
+    ) + add_elements(WITHIN, within)
+    if policy.ports is not None:
+        changes += add_elements(ISOLATED, within)
+        changes += create(PORTS, *(Element((port,), comment=comment) for port in policy.ports))
+    return changes
+
+
+def _clearing(kernel: Kernel, owner: Owner, addresses: Sequence[Address], policy: Policy | None) -> Changes:
+    """Take away what the attachment has, and what others left behind: the runtime gives an address once."""
+    changes, freed = _removal(kernel, owner)
+    left: list[tuple[NamedSet, Fields]] = [
+        (FIREWALL[each.version], (each,)) for each in addresses if each not in freed
+    ]
+    left += [(PORTS, (port,)) for port in (policy.ports or () if policy is not None else ())]
+    for (where, key), found in zip(left, kernel.nft.get_all(left), strict=True):
+        changes += delete(where, key) if found is not None else ()
+    return changes
 
 
 def check(
@@ -143,10 +159,10 @@ def remove(kernel: Kernel, owner: Owner, ports: Iterable[str] = ()) -> None:
     bridge's policy stays for other pods on it until `collect` finds none.
     """
     for attempt in range(_TRIES):
-        text, _ = _removal(kernel, owner)
-        text += _ports_removal(kernel, owner, ports, deep=True)
+        changes, _ = _removal(kernel, owner)
+        changes += _ports_removal(kernel, owner, ports)
         try:
-            ruleset.run(kernel.nft, "", text)
+            ruleset.run(kernel.nft, "", changes)
         except NftError as error:
             # Somebody flushed the table meanwhile.
             if attempt == _TRIES - 1 or error.errno not in {errno.ENOENT, errno.EINVAL}:
@@ -162,7 +178,7 @@ def collect(kernel: Kernel, network: str, valid: Iterable[tuple[str, str]]) -> l
     """
     kept = {Owner(network, *each).place for each in valid}
     part = ruleset.network_part(network)
-    text = ""
+    changes: Changes = ()
     freed: list[Address] = []
     for where in (*FIREWALL.values(), FIREWALL_INDEX, PORTS):
         doomed = [
@@ -170,51 +186,59 @@ def collect(kernel: Kernel, network: str, valid: Iterable[tuple[str, str]]) -> l
             for element in kernel.nft.elements(where)
             if ruleset.network_of(element.comment) == part and ruleset.place_of(element.comment) not in kept
         ]
-        text += where.delete(*doomed)
+        changes += delete(where, *doomed)
         freed += [key[0] for key in doomed] if where in FIREWALL.values() else []
     if not kept:
         for element in kernel.nft.elements(BRIDGES):
             if element.comment == part:
-                text += _without(kernel, element.key[0])
-    ruleset.run(kernel.nft, "", text)
+                changes += _without(kernel, element.key[0])
+    ruleset.run(kernel.nft, "", changes)
     return freed
 
 
-def _without(kernel: Kernel, bridge: str) -> str:
-    places: tuple[tuple[NamedSet, tuple[str, ...]], ...] = (
+def _without(kernel: Kernel, bridge: str) -> Changes:
+    places: list[tuple[NamedSet, Fields]] = [
         (BRIDGES, (bridge,)),
         (WITHIN, (bridge, bridge)),
         (ISOLATED, (bridge, bridge)),
-    )
-    return "".join(where.delete(key) for where, key in places if kernel.nft.get(where, key) is not None)
+    ]
+    changes: Changes = ()
+    for (where, key), found in zip(places, kernel.nft.get_all(places), strict=True):
+        changes += delete(where, key) if found is not None else ()
+    return changes
 
 
-def _removal(kernel: Kernel, owner: Owner) -> tuple[str, set[Address]]:
-    """The commands that remove what the attachment has, and the addresses that they free."""
-    first = kernel.nft.get(FIREWALL_INDEX, (owner.key, 0))
+def _removal(kernel: Kernel, owner: Owner) -> tuple[Changes, set[Address]]:
+    """Take away what the attachment has, but its ports; and the addresses that this frees."""
+    ahead = kernel.nft.get_all([(FIREWALL_INDEX, (owner.key, number)) for number in range(_USUAL)])
+    first = ahead[0]
     if first is None or not isinstance(first.value, tuple):
-        return "", set()
-    rest = (kernel.nft.get(FIREWALL_INDEX, (owner.key, number)) for number in range(1, first.value[1]))
-    indexed = [first, *(each for each in rest if each is not None)]
-    text = FIREWALL_INDEX.delete(*(each.key for each in indexed))
-    freed = set()
-    for each in indexed:
-        address = ruleset.unmapped(each.value[0]) if isinstance(each.value, tuple) else None
-        element = address and kernel.nft.get(FIREWALL[address.version], (address,))
-        if address and element and ruleset.place_of(element.comment) == owner.place:
-            text += FIREWALL[address.version].delete((address,))
-            freed.add(address)
-    return text, freed
+        return (), set()
+    count = first.value[1]
+    if count > _USUAL:
+        ahead += kernel.nft.get_all([(FIREWALL_INDEX, (owner.key, at)) for at in range(_USUAL, count)])
+    indexed = [each for each in ahead[:count] if each is not None]
+    changes = delete(FIREWALL_INDEX, *(each.key for each in indexed))
+    addresses = [ruleset.unmapped(each.value[0]) for each in indexed if isinstance(each.value, tuple)]
+    found = kernel.nft.get_all([(FIREWALL[each.version], (each,)) for each in addresses])
+    freed = {
+        address
+        for address, element in zip(addresses, found, strict=True)
+        if element is not None and ruleset.place_of(element.comment) == owner.place
+    }
+    for version, where in FIREWALL.items():
+        changes += delete(where, *((each,) for each in sorted(freed, key=int) if each.version == version))
+    return changes, freed
 
 
-def _ports_removal(kernel: Kernel, owner: Owner, ports: Iterable[str], *, deep: bool = False) -> str:
-    known = [found for port in ports if (found := kernel.nft.get(PORTS, (port,))) is not None]
-    own = [each.key for each in known if ruleset.place_of(each.comment) == owner.place]
-    if deep and not own:
+def _ports_removal(kernel: Kernel, owner: Owner, ports: Iterable[str]) -> Changes:
+    known = kernel.nft.get_all([(PORTS, (port,)) for port in ports])
+    own = [each.key for each in known if each is not None and ruleset.place_of(each.comment) == owner.place]
+    if not own:
         own = [
             each.key for each in kernel.nft.elements(PORTS) if ruleset.place_of(each.comment) == owner.place
         ]
-    return PORTS.delete(*own)
+    return delete(PORTS, *own)
 
 
 def _has_ports_rule(kernel: Kernel) -> bool:

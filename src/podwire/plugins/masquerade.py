@@ -96,7 +96,7 @@ def check(  # noqa: PLR0917
             faults.append(f"{each} is masqueraded by chain {found.value}, not {chains[each.version].name}")
     if plain and kernel.nft.get(MASQUERADE_INDEX, (owner.key, 0)) is None:
         faults.append(f"the elements are not in {MASQUERADE_INDEX.name}")
-    return faults
+    return [] if faults and _by_reference(kernel, owner) else faults
 
 
 def remove(kernel: Kernel, container_id: str, ifname: str, network: str = "") -> None:
@@ -108,6 +108,9 @@ def remove(kernel: Kernel, container_id: str, ifname: str, network: str = "") ->
     owner = Owner(network, container_id, ifname)
     for attempt in range(_TRIES):
         changes, _ = removal(kernel, owner)
+        if not changes:
+            _remove_reference(kernel, owner)
+            return
         try:
             ruleset.run(kernel.nft, "", changes)
         except NftError as error:
@@ -117,12 +120,29 @@ def remove(kernel: Kernel, container_id: str, ifname: str, network: str = "") ->
             return
 
 
+def _by_reference(kernel: Kernel, owner: Owner) -> bool:
+    """Tell whether the reference plugins masquerade for the attachment, from before ours took over."""
+    from podwire.plugins import reference_rules
+
+    whose = reference_rules.Whose(owner.network, owner.container_id, owner.ifname)
+    return reference_rules.there(kernel, reference_rules.MASQUERADE, whose)
+
+
+def _remove_reference(kernel: Kernel, owner: Owner) -> None:
+    """What we have nothing of, the reference plugins may have made before ours took over."""
+    from podwire.plugins import reference_rules
+
+    whose = reference_rules.Whose(owner.network, owner.container_id, owner.ifname)
+    reference_rules.remove(kernel, reference_rules.MASQUERADE, whose)
+
+
 def collect(kernel: Kernel, network: str, valid: Iterable[tuple[str, str]]) -> int:
     """Remove what attachments of ``network`` have that are not in ``valid`` (container ID, ifname).
 
     Returns how many elements went. Other networks keep theirs. Raises KernelError.
     """
-    kept = {Owner(network, *each).place for each in valid}
+    pairs = tuple(valid)
+    kept = {Owner(network, *each).place for each in pairs}
     part = ruleset.network_part(network)
     changes: Changes = ()
     count = 0
@@ -136,6 +156,11 @@ def collect(kernel: Kernel, network: str, valid: Iterable[tuple[str, str]]) -> i
         count += len(doomed) if where is not MASQUERADE_INDEX else 0
     ruleset.run(kernel.nft, "", changes)
     ruleset.sweep(kernel.nft)
+
+    from podwire.plugins import reference_rules
+
+    containers = {container_id for container_id, _ in pairs}
+    reference_rules.collect(kernel, reference_rules.MASQUERADE, network, containers)
     return count
 
 

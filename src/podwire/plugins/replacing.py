@@ -21,7 +21,7 @@ _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS
 
 
 class Replacing:
-    """Changes in one directory that an exception undoes. OSError from each."""
+    """Changes in one directory that an exception undoes. OSError from each names the file that was meant."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -33,26 +33,29 @@ class Replacing:
         """Put a file in place. Equal ones are one file with several names (hard links), where that can be."""
         first = self._written.get((data, mode))
         new = self._name()
-        if first is None:
-            _write(new, data, mode)
-        else:
-            _link(first, new)
-        self._over(path)
-        os.rename(new, path)  # noqa: PTH104
+        with _naming(path):
+            if first is None:
+                _write(new, data, mode)
+            else:
+                _link(first, new)
+            self._over(path)
+            os.rename(new, path)  # noqa: PTH104
         self._written.setdefault((data, mode), path)
 
     def save(self, path: Path, backup: Path) -> None:
         """Keep ``path`` as ``backup`` as well; a backup of before is replaced."""
         new = self._name()
-        _link(path, new)
-        self._over(backup)
-        os.rename(new, backup)  # noqa: PTH104
+        with _naming(backup):
+            _link(path, new)
+            self._over(backup)
+            os.rename(new, backup)  # noqa: PTH104
 
     def remove(self, path: Path) -> None:
         """Take a file away."""
         kept = self._name()
         self._undo.append(lambda: _back(kept, path))
-        os.rename(path, kept)  # noqa: PTH104
+        with _naming(path):
+            os.rename(path, kept)  # noqa: PTH104
 
     def restore(self, backup: Path, path: Path) -> None:
         """Put a backup in the place of ``path``, which may be there or not."""
@@ -121,6 +124,16 @@ def replacing(directory: Path) -> Iterator[Replacing]:
         changes.tidy()
     finally:
         os.close(lock)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Have an OSError name the file that somebody asked for, not a hidden one."""
+    try:
+        yield
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
 
 
 def _missing(directory: Path) -> list[Path]:

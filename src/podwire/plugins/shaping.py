@@ -399,11 +399,12 @@ def collect(kernel: Kernel, network: str, valid: Iterable[Identity]) -> None:
     The disciplines of their host's ends go with these, whose maker removes them.
     """
     kept = {identity.alias for identity in valid}
-    mark = Identity(network, "", "").alias.rstrip(" ")
+    # The alias of a long container ID has digests.
+    marks = {tuple(Identity(network, length * "x", "").alias.split(" ")[:2]) for length in (1, 256)}
     doomed = [
         link
         for link in links.list_links(kernel.route(), kind="ifb")
-        if link.alias.startswith(f"{mark} ") and link.alias not in kept
+        if tuple(link.alias.split(" ")[:2]) in marks and link.alias not in kept
     ]
     if doomed:
         kernel.links.remove(*doomed)

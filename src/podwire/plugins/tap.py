@@ -27,7 +27,7 @@ from podwire.kernel.netlink import RouteSocket
 from podwire.kernel.netns import Netns
 from podwire.plugins import sublink
 from podwire.plugins.failures import KERNEL, open_netns, told
-from podwire.plugins.station import Args, MacConfig, requested_mac
+from podwire.plugins.station import Args, MacConfig, requested_mac, station_mac
 from podwire.plugins.sublink import Sublink
 
 DEVICE = Path("/dev/net/tun")
@@ -67,7 +67,7 @@ def validate(request: Request[Config]) -> str:
             check_ifname(config.bridge)
         except CNIError as error:
             raise InvalidConfig(f"bridge: {error}") from None
-    own = requested_mac({}, Args(MacConfig(config.mac)), MacConfig())
+    own = station_mac("mac", config.mac) if config.mac else ""
     return requested_mac(request.args, config.args, config.runtimeConfig) or own
 
 
