@@ -16,6 +16,7 @@ _MODULES = {
     "bridge": "bridge",
     "host-local": "host_local",
     "loopback": "loopback",
+    "podwire": "podwire",
     "portmap": "portmap",
     "ptp": "ptp",
     "sbr": "sbr",

@@ -166,7 +166,7 @@ def _wish(field: str, text: str, error: type[CNIError]) -> Address:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def told() -> Iterator[None]:
     """Turn this project's address errors into those of the protocol."""
     try:
         yield
@@ -203,7 +203,7 @@ def add(request: Request[Config], _kernel: object) -> Result:
     wishes = _requested(request)
     dns = _dns(request.config.ipam.resolvConf)
     holder = Holder(request.container_id, request.ifname)
-    with _told(), _directory(request).locked(request.deadline) as leases:
+    with told(), _directory(request).locked(request.deadline) as leases:
         allocations = allocate(leases, sets, holder, wishes)
     return Result(
         ips=tuple(IPConfig(one.cidr, "" if one.gateway is None else str(one.gateway)) for one in allocations),
@@ -220,7 +220,7 @@ def check(request: Request[Config], _kernel: object) -> None:
     nothing = CNIError(f"host-local: container {holder} holds no address of network {request.name}", code=100)
     if not directory.exists():
         raise nothing
-    with _told(), directory.locked(request.deadline) as leases:
+    with told(), directory.locked(request.deadline) as leases:
         held = leases.held_by(*holder)
         if not held:
             raise nothing
@@ -237,7 +237,7 @@ def delete(request: Request[Config], _kernel: object) -> None:
     """Free the attachment's addresses; having none is success."""
     directory = _directory(request)
     if directory.exists():
-        with _told(), directory.locked(request.deadline) as leases:
+        with told(), directory.locked(request.deadline) as leases:
             leases.release(request.container_id, request.ifname)
 
 
@@ -247,7 +247,7 @@ def gc(request: Request[Config], _kernel: object) -> None:
     if request.valid_attachments is None or not directory.exists():
         return
     valid = {(one.container_id, one.ifname) for one in request.valid_attachments}
-    with _told(), directory.locked(request.deadline) as leases:
+    with told(), directory.locked(request.deadline) as leases:
         leases.retain(valid)
 
 

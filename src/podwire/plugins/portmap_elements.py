@@ -164,9 +164,7 @@ def leftovers(kernel: Kernel, owner: Owner) -> Changes:
             for element in kernel.nft.elements(each)
             if not own(element)
         }
-        changes += _unmarking(
-            kernel, version, {element.key for element in kernel.nft.elements(where)} - left
-        )
+        changes += _unmarking(kernel, version, {element.key for element in kernel.nft.elements(where)} - left)
     return changes
 
 
