@@ -8,6 +8,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.podwire-setup
+SHIM := src/podwire/shim/$(shell uname -m)/podwire-shim
 
 # command or file that proves a package is there : Debian package
 NEEDS := \
@@ -19,10 +20,14 @@ NEEDS := \
 	iptables:iptables \
 	/usr/lib/cni/bridge:containernetworking-plugins
 
-# The tests of the CNI library take networks over from containerd and give them back; others look at processes.
-test: NEEDS += ctr:containerd ps:procps
+# Real runtimes run pods with the plugins: containerd by its CRI socket and `ctr --cni`, podman by its CNI
+# backend. Others look at processes.
+test: NEEDS += ctr:containerd runc:runc podman:podman ps:procps
 
-.PHONY: help setup demo test test-kernel lint bench soak fuzz format lock clean packages
+# The shim is compiled, as it is shipped and with sanitizers, and called.
+test bench fuzz shim: NEEDS += gcc:gcc musl-gcc:musl-tools /usr/include/stdio.h:libc6-dev
+
+.PHONY: help setup shim wheel demo test test-kernel lint bench soak fuzz format lock clean packages
 
 help:
 	@echo 'make demo    run examples/hello on this machine, check every claim, take it down (root)'
@@ -32,6 +37,8 @@ help:
 	@echo 'make bench   speed beside the Go plugins and the bare netlink floor (root)'
 	@echo 'make fuzz    look for inputs that break the parsers, FUZZ_SECONDS (60) long'
 	@echo 'make soak    nodes killed at random while pods come and go, SOAK_MINUTES (5) long (root)'
+	@echo 'make shim    compile shim/podwire.c for this machine'
+	@echo 'make wheel   a wheel in dist/ with the shim for each architecture, checked'
 	@echo 'make setup   install what is missing: Debian packages, .venv, the podwire command'
 	@echo 'make lock    resolve requirements.lock again from pyproject.toml'
 
@@ -64,10 +71,21 @@ $(STAMP): requirements.lock pyproject.toml | packages
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
+$(SHIM): shim/podwire.c shim/build.py | packages
+	@$(PYTHON) shim/build.py
+
+shim: packages $(SHIM)
+
+# ziglang, which the build fetches into an environment of its own, compiles for both architectures.
+wheel: setup
+	@rm -f dist/podwire-*.whl
+	@$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps -w dist .
+	@$(BIN)/python -m tests.shim.wheel dist
+
 demo: setup
 	@$(BIN)/python examples/demo.py
 
-test: setup
+test: setup shim
 	@$(BIN)/pytest -n 2 --dist worksteal $(TESTS)
 
 test-kernel: setup
@@ -79,7 +97,7 @@ lint: setup
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: setup
+bench: setup shim
 	@$(BIN)/python -m bench
 
 soak: setup
@@ -99,4 +117,4 @@ lock: setup
 		--no-emit-find-links --no-header --extra dev -o requirements.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .fuzz .kernel
+	rm -rf $(VENV) build dist src/podwire/shim .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .fuzz .kernel

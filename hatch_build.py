@@ -3,12 +3,13 @@
 A wheel built with ziglang (which the build requires, so every isolated build has it) holds the shim for each
 architecture and fits all. Without it (``--no-isolation``) the system's compiler builds for its own
 architecture, and the wheel's tag says so. An editable installation takes the system's compiler if there is
-one, and does without a shim if there is none at all.
+one, and does without a shim where nothing can build it.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -47,7 +48,9 @@ class ShimBuildHook(BuildHookInterface[Any]):
             build_data["tag"] = f"py3-none-linux_{shim.NATIVE}"
         for arch, compiler in compilers.items():
             shim.compile(out / arch / "podwire-shim", compiler)
-            build_data["force_include"][str(out / arch / "podwire-shim")] = f"podwire/shim/{arch}/podwire-shim"
+            build_data["force_include"][str(out / arch / "podwire-shim")] = (
+                f"podwire/shim/{arch}/podwire-shim"
+            )
 
     def _editable(self, shim: ModuleType) -> None:
         try:
@@ -58,4 +61,7 @@ class ShimBuildHook(BuildHookInterface[Any]):
         except shim.NoCompiler as error:
             self.app.display_warning(f"no shim is built: {error}")
             return
-        shim.compile(shim.IN_TREE, compiler)
+        try:
+            shim.compile(shim.IN_TREE, compiler)
+        except subprocess.CalledProcessError as error:  # e.g. a compiler without a static C library
+            self.app.display_warning(f"no shim is built: {error}")

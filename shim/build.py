@@ -32,7 +32,13 @@ _SMALL = (
     *("-Os", "-static", "-s", "-fstack-protector-strong", "-ffunction-sections", "-fdata-sections"),
     "-Wl,--gc-sections,--build-id=none,-z,relro,-z,now,-z,noexecstack",
 )
-_SANITIZED = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+_SANITIZED = (
+    "-O1",
+    "-g",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+    "-fno-omit-frame-pointer",
+)
 
 
 class NoCompiler(Exception):

@@ -31,14 +31,14 @@
 #include <unistd.h>
 
 enum {
-    STDIN_MAX = 16 << 20,
     ENVIRONMENT_MAX = 256 << 10,
+    STDIN_MAX = (8 << 20) - ENVIRONMENT_MAX, /* together what the agent takes */
     ANSWER_MAX = 16 << 20,  /* of the body */
     HEADERS_MAX = 8 << 10,
     TYPE_MAX = 64,
     PATH_LENGTH = 4096,
     DEFAULT_MS = 60 * 1000, /* CNI hands plugins no deadline: neither the specification nor libcni has one */
-    TIMEOUT_MAX_MS = 24 * 3600 * 1000,
+    TIMEOUT_MAX_MS = 3600 * 1000,
     ABSENT_MS = 1000,       /* how long an agent that is not there may take to come back: it may be restarting */
     RETRY_MS = 10,
     VERSION_STDIN_MS = 200, /* VERSION needs nothing of stdin, and a caller may never close it */
@@ -366,7 +366,7 @@ static size_t read_input(void)
             refuse(IO_FAILURE, "error reading from stdin: ", strerror(errno), "");
         size += (size_t)got;
         if (size > STDIN_MAX)
-            refuse(DECODE_FAILURE, "the configuration on stdin", "", ": more than 16 MiB");
+            refuse(DECODE_FAILURE, "the configuration on stdin", "", ": more than 7.75 MiB");
         if (!got)
             return size;
     }
@@ -447,7 +447,7 @@ static size_t exchange(int fd, struct iovec parts[3], struct answer *answer)
         if (ready < 0)
             continue;
         if (message.msg_iovlen && one.revents & POLLOUT) {
-            ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL);
+            ssize_t sent = sendmsg(fd, &message, 0);
             if (sent < 0 && errno != EAGAIN && errno != EINTR)
                 message.msg_iovlen = 0; /* it may have answered before it hung up */
             for (size_t left = sent > 0 ? (size_t)sent : 0; left; message.msg_iov++, message.msg_iovlen--) {
@@ -507,7 +507,7 @@ int main(int argc, char **argv)
     if (given && *given) {
         int64_t time = duration(given);
         if (time < 0)
-            refuse(INVALID_ENVIRONMENT, "PODWIRE_TIMEOUT ", given, ": not a duration up to 24h, as 30, 1.5, 1m30s");
+            refuse(INVALID_ENVIRONMENT, "PODWIRE_TIMEOUT ", given, ": not a duration up to 1h, as 30, 1.5, 1m30s");
         deadline = now() + time;
     }
     for (size_t n = 0; n < sizeof socket_path - 1; n++)

@@ -58,8 +58,10 @@ def pytest_configure(config: pytest.Config) -> None:
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", directory], check=True)
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     _deselect_what_the_kernel_lacks(config, items)
+    items[:] = [item for number, item in enumerate(items) if kinds.share(number)]
     if not ROOT:
         for item in items:
             if item.get_closest_marker("kernel"):
@@ -73,7 +75,7 @@ def _deselect_what_the_kernel_lacks(config: pytest.Config, items: list[pytest.It
     """
     if not ROOT or kinds.in_machine():
         return
-    left_out = []
+    left_out: list[pytest.Item] = []
     for item in items:
         wanted = [kind for mark in item.iter_markers("other_kernel") for kind in mark.args]
         lacking = [kind for kind in wanted if kinds.lacks(kind)]

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
+import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+from podwire.agent.daemon import Agent
+from podwire.agent.settings import Settings
+from podwire.cni.plugin import Plugin
+from podwire.plugins import load
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 20.0
+CALM = Settings(drain_seconds=5, repair_seconds=3600, sweep_seconds=3600)
+"""Settings with which the agent does nothing of itself, but at its start."""
 
 
 @dataclass
@@ -44,7 +54,11 @@ class Answer:
 def connect(path: Path) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX)
     sock.settimeout(SECONDS)
-    sock.connect(str(path))
+    try:
+        sock.connect(str(path))
+    except OSError:
+        sock.close()
+        raise
     return sock
 
 
@@ -120,26 +134,20 @@ def cni(
     return answer
 
 
-class Agent:
-    """``podwire agent`` as a process below a directory of its own."""
+class Running:
+    """An agent that answers on a socket, whatever runs it."""
 
-    def __init__(self, root: Path, *arguments: str, program: tuple[str, ...] = ("-m", "podwire")) -> None:
-        self.root = root
-        self.socket = root / "run" / "agent.sock"
-        self.log = root.with_name(f"{root.name}.log")
-        environ = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, *program, "agent", "--root", str(root), *arguments],
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                env=environ,
-            )
+    socket: Path
+    log: Path
+    pid: int
 
-    def started(self) -> Agent:
+    def ended(self) -> int | None:
+        raise NotImplementedError
+
+    def started(self) -> Self:
         until = time.monotonic() + SECONDS
         while time.monotonic() < until:
-            if self.process.poll() is not None:
+            if self.ended() is not None:
                 raise AssertionError(f"the agent ended: {self.log.read_text()}")
             try:
                 if ask(self.socket, "/healthz").status == 200:
@@ -148,13 +156,29 @@ class Agent:
                 time.sleep(0.01)
         raise AssertionError(f"the agent does not answer: {self.log.read_text()}")
 
+    def wait(self) -> int:
+        """Wait until it has ended; the exit status, or minus the signal."""
+        until = time.monotonic() + SECONDS
+        while time.monotonic() < until:
+            if (status := self.ended()) is not None:
+                return status
+            time.sleep(0.005)
+        raise AssertionError(f"the agent does not end: {self.log.read_text()}")
+
     def kill(self) -> None:
-        self.process.kill()
-        self.process.wait(SECONDS)
+        if self.ended() is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.wait()
 
     def end(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(SECONDS)
+        os.kill(self.pid, signal.SIGTERM)
+        return self.wait()
+
+    def add(self, config: dict[str, Any], container: str, netns: str = "", **more: Any) -> Answer:
+        return cni(self.socket, "ADD", config, container, netns, **more)
+
+    def delete(self, config: dict[str, Any], container: str, netns: str = "", **more: Any) -> Answer:
+        return cni(self.socket, "DEL", config, container, netns, **more)
 
     def attachments(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = ask(self.socket, "/v1/attachments").json["attachments"]
@@ -163,3 +187,82 @@ class Agent:
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = ask(self.socket, "/v1/status").json
         return found
+
+    def until(self, what: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Wait until the status is as wanted."""
+        end = time.monotonic() + SECONDS
+        while not what(found := self.status()):
+            assert time.monotonic() < end, f"{found}; {self.log.read_text()}"
+            time.sleep(0.01)
+        return found
+
+
+class Process(Running):
+    """``podwire agent`` as a user starts it."""
+
+    def __init__(self, root: Path, *arguments: str, **environ: str) -> None:
+        self.socket = root / "run" / "agent.sock"
+        self.log = root.with_name(f"{root.name}.log")
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "podwire", "agent", "--root", str(root), *arguments],
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", **environ},
+            )
+        self.pid = self.process.pid
+
+    def ended(self) -> int | None:
+        return self.process.poll()
+
+
+class Forked(Running):
+    """An agent in a copy of this process: there at once, with plugins and faults of the test's own."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        plugins: Sequence[Plugin[Any, Any]] = (),
+        settings: Settings = CALM,
+        prepare: Callable[[], object] | None = None,
+    ) -> None:
+        self.socket = root / "run" / "agent.sock"
+        self.log = root.with_name(f"{root.name}.log")
+        self._status: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                self._be(root, plugins, settings, prepare)
+            except BaseException:  # noqa: BLE001 - the test's own code must not go on here
+                traceback.print_exc(file=sys.stderr)
+                sys.stderr.flush()
+            finally:
+                os._exit(99)
+
+    def _be(
+        self,
+        root: Path,
+        plugins: Sequence[Plugin[Any, Any]],
+        settings: Settings,
+        prepare: Callable[[], object] | None,
+    ) -> None:
+        log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        sys.stderr = os.fdopen(2, "w")
+        logging.basicConfig(stream=sys.stderr, level=logging.DEBUG, force=True)
+        own = {plugin.type: plugin for plugin in plugins}
+        if prepare is not None:
+            prepare()
+        unfinished = Agent(
+            self.socket, root / "lib", settings, lambda type: own.get(type) or load(type)
+        ).run()
+        os._exit(1 if unfinished else 0)
+
+    def ended(self) -> int | None:
+        if self._status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self._status = os.waitstatus_to_exitcode(status)
+        return self._status

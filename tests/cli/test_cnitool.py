@@ -1,4 +1,4 @@
-"""``podwire cni`` beside cnitool's rules, and the programs that ``podwire install`` writes."""
+"""``podwire cni`` beside cnitool's rules."""
 
 from __future__ import annotations
 
@@ -271,20 +271,3 @@ def test_a_namespace_that_is_gone_is_no_reason_to_fail_del(cni: Command) -> None
     status, _, complaint = cni("add", "net", "never")
     assert status == 1
     assert "never: no such network namespace" in complaint
-
-
-def test_install_and_uninstall(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    directory = tmp_path / "bin"
-    assert main(["install", "--bin-dir", str(directory)]) == 0
-    assert f"wrote {directory}/bridge" in capfd.readouterr().out
-    asked = subprocess.run(
-        [directory / "host-local"], capture_output=True, text=True, input="{}", env={"CNI_COMMAND": "VERSION"}
-    )
-    assert "1.1.0" in json.loads(asked.stdout)["supportedVersions"]
-    assert main(["install", "--bin-dir", str(directory), "--uninstall"]) == 0
-    assert not list(directory.iterdir())
-    (directory / "bridge").write_text("somebody else's")
-    capfd.readouterr()
-    assert main(["install", "--bin-dir", str(directory)]) == 1
-    assert f"{directory}/bridge: " in capfd.readouterr().err
-    assert os.listdir(directory) == ["bridge"]  # noqa: PTH208

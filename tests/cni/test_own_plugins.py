@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from podwire.cni.errors import PluginFailure
+from podwire.cni.errors import CNIError, PluginFailure
 from podwire.cni.runtime import Attachment, Runtime
 from podwire.kernel.host import Kernel
 from podwire.plugins import load
@@ -96,3 +96,21 @@ async def test_b11_gc_releases_what_is_not_valid_and_keeps_the_rest(runtime: Run
     await runtime.check(net, POD)
     await runtime.gc(net, [])
     assert files(tmp_path) == ["last_reserved_ip.0", "lock"]
+
+
+async def test_c18_a_restarted_container_is_deleted_before_it_is_added_again(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    """C18: the same ID after a reboot, without the namespace that its record names."""
+    net = network(bridge(tmp_path))
+    before = await runtime.add(net, POD)
+    subprocess.run(["ip", "netns", "delete", "pod"], check=True)
+    subprocess.run(["ip", "netns", "add", "pod"], check=True)
+    with pytest.raises(CNIError, match="c1"):
+        await runtime.add(net, POD)
+    await runtime.delete(net, POD)
+    after = await runtime.add(net, POD)
+    assert [ip.address for ip in before.ips] == ["10.44.0.2/24"]
+    assert [ip.address for ip in after.ips] == ["10.44.0.3/24"]
+    assert files(tmp_path) == ["10.44.0.3", "last_reserved_ip.0", "lock"]
+    await runtime.delete(net, POD)

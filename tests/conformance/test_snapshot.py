@@ -24,6 +24,26 @@ CHANGES = [
     ("nft add rule ip t c accept", ['+ nft rule in ip t c: [{"accept":null}]']),
     ("nft add element ip t s { 10.4.0.1 }", ['+ nft element of ip t s: "10.4.0.1"']),
     ("nft flush chain ip t c", ["- nft rule in ip t c"]),
+    (
+        "tc qdisc add dev lo root handle 1: tbf rate 8kbit burst 2kb limit 2kb",
+        ["+ qdisc tbf on lo, handle 00010000, 1000 bytes/s"],
+    ),
+    (
+        "tc qdisc replace dev s0 root handle 1: tbf rate 16kbit burst 2kb limit 2kb",
+        [
+            "+ qdisc tbf on s0, handle 00010000, 2000 bytes/s",
+            "- qdisc tbf on s0, handle 00010000, 1000 bytes/s",
+        ],
+    ),
+    ("tc qdisc add dev lo ingress", ["+ qdisc ingress on lo, handle ffff0000"]),
+    (
+        "tc qdisc del dev s1 ingress",
+        ["- filter u32 on s1, parent ffff0000, 1, to s0", "- qdisc ingress on s1"],
+    ),
+    (
+        "tc filter add dev s1 ingress prio 2 u32 match u32 0 0 action mirred egress redirect dev lo",
+        ["+ filter u32 on s1, parent ffff0000, 2, to lo"],
+    ),
 ]
 """Commands, and how the lines of the difference begin."""
 
@@ -38,10 +58,20 @@ QUIET = [
 """Commands that leave nobody's resources."""
 
 
+SHAPED = """\
+ip link add s0 type veth peer name s1
+tc qdisc add dev s0 root handle 1: tbf rate 8kbit burst 2kb limit 2kb
+tc qdisc add dev s1 ingress
+tc filter add dev s1 ingress prio 1 u32 match u32 0 0 action mirred egress redirect dev s0"""
+"""Limits that are there before."""
+
+
 @pytest.fixture
 def ruleset() -> None:
     text = "add table ip t; add chain ip t c { type filter hook input priority 0; }; add set ip t s"
     run("nft", "-f", "-", stdin=f"{text} {{ type ipv4_addr; }}; add rule ip t c counter")
+    for command in SHAPED.splitlines():
+        run(*command.split())
 
 
 @pytest.mark.kernel

@@ -184,6 +184,7 @@ def test_whatever_a_plugin_says_the_run_goes_on(tmp_path: Path, said: str, statu
         ("host-device", "del-netns-gone del-unknown gc-there"),
         ("firewall", "del-late gc-there"),
         ("portmap", "del-one-of-two check gc-there"),
+        ("bandwidth", "del check-damage gc-there"),
     ],
 )
 def test_the_known_faults_of_the_go_plugins_are_found(

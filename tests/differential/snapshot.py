@@ -162,9 +162,11 @@ class Placeholders:
         for where, space in [("host", host), *pods.items()]:
             for name, link in space.links.items():
                 mac = link.get("address", "")
-                if mac not in self.fixed and re.fullmatch(r"(..:){5}..", mac) and mac != "00:00:00:00:00:00":
+                if not re.fullmatch(r"(..:){5}..", mac) or mac == "00:00:00:00:00:00":
+                    continue
+                self._locals.setdefault(_eui64(mac), "<link-local of its MAC>")
+                if mac not in self.fixed:
                     self._macs.setdefault(mac, f"<MAC of {where} {self.name(name)}>")
-                    self._locals.setdefault(_eui64(mac), "<link-local of its MAC>")
 
     def name(self, text: str) -> str:
         """Return a link's name, or its placeholder."""
@@ -189,7 +191,10 @@ class Placeholders:
         return self.name(text)
 
     def _local(self, address: str) -> str:
-        return address if address in self.fixed else self._locals.get(address, address)
+        if address in self.fixed:
+            return address
+        # A bridge keeps the one of the MAC that it had before its first port.
+        return self._locals.get(address, "<link-local of its MAC>" if "ff:fe" in address else address)
 
     def mac(self, text: str) -> str:
         return text if text in self.fixed or text == "00:00:00:00:00:00" else "<random MAC>"

@@ -21,13 +21,19 @@ from types import FrameType
 
 from tests.fuzz.mutate import mutated, smaller
 from tests.fuzz.server import SERVER
+from tests.fuzz.shim import SHIM_ANSWER, SHIM_CALL
 from tests.fuzz.targets import TARGETS, Target
 
 KEPT = Path(".fuzz")
 SLOW = 5
 """Seconds after which an input counts as one that hangs."""
 SHRINKING = 3.0
-ALL: dict[str, Target] = {**TARGETS, "node-socket": SERVER}
+ALL: dict[str, Target] = {
+    **TARGETS,
+    "node-socket": SERVER,
+    "shim-answer": SHIM_ANSWER,
+    "shim-call": SHIM_CALL,
+}
 
 
 class Hung(BaseException):
@@ -57,6 +63,7 @@ def attempt(target: Target, data: bytes) -> Failure | None:
 
 def fuzz(target: Target, seconds: float, source: random.Random) -> tuple[int, bytes, Failure | None]:
     """Try inputs until the time is over or one fails: how many, and the smallest that was found to fail."""
+    target.prepare()
     end = time.monotonic() + seconds
     tried = 0
     for data in target.corpus:
@@ -87,6 +94,7 @@ def shrunk(target: Target, data: bytes, failure: Failure) -> tuple[bytes, Failur
 def main(argv: Sequence[str]) -> int:
     """Fuzz all targets, or one, or run one input again."""
     if len(argv) == 2:
+        ALL[argv[0]].prepare()
         failure = attempt(ALL[argv[0]], Path(argv[1]).read_bytes())
         if failure is not None:
             traceback.print_exception(failure.error)

@@ -35,11 +35,15 @@ from tests.kube.test_manifest_fuzz import CORPUS as MANIFESTS
 
 @dataclass(frozen=True)
 class Target:
-    """``run`` takes an input; ``refusals`` are the errors that it may answer with."""
+    """``run`` takes an input; ``refusals`` are the errors that it may answer with.
+
+    ``prepare`` is called once before, without a limit of time.
+    """
 
     run: Callable[[bytes], object]
     refusals: tuple[type[Exception], ...]
     corpus: Sequence[bytes]
+    prepare: Callable[[], object] = lambda: None
 
 
 def text(data: bytes) -> str:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 from pathlib import Path
 from typing import Any
+
+_NESTS = {(18,), (18, 2)}
+"""IFLA_LINKINFO and IFLA_INFO_DATA."""
 
 
 def ip(*arguments: str, netns: str | None = None) -> list[dict[str, Any]]:
@@ -32,3 +36,18 @@ def run(*command: str) -> None:
 def descriptors() -> set[str]:
     """The numbers of this process's open files."""
     return {entry.name for entry in Path("/proc/self/fd").iterdir()}
+
+
+def tree(data: bytes, place: tuple[int, ...] = ()) -> list[object]:
+    """Attributes in no order: ``ip`` has its own, leaves out the flag of a nest and the NUL of a text."""
+    found: list[object] = []
+    offset = 0
+    while offset < len(data):
+        length, number = struct.unpack_from("=HH", data, offset)
+        number &= 0x3FFF
+        payload = data[offset + 4 : offset + length]
+        inner = (*place, number)
+        value = tree(payload, inner) if inner in _NESTS else payload.rstrip(b"\0") or b"\0"
+        found.append((number, value))
+        offset += (length + 3) & ~3
+    return sorted(found, key=repr)

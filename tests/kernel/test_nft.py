@@ -145,6 +145,16 @@ def test_what_is_not_there_reads_as_nothing() -> None:
 
 
 @kernel
+def test_a_chain_is_there_or_not() -> None:
+    with Nft() as ours:
+        assert not ours.has_chain("filter", "FORWARD", "ip")
+        ours.run("add table ip filter\nadd chain ip filter FORWARD")
+        assert ours.has_chain("filter", "FORWARD", "ip")
+        assert not ours.has_chain("filter", "INPUT", "ip")
+        assert not ours.has_chain("filter", "FORWARD", "ip6")
+
+
+@kernel
 def test_rules_are_listed_with_their_comments_for_one_table() -> None:
     with Nft() as ours:
         ours.run(TABLE)

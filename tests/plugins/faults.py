@@ -13,13 +13,15 @@ from typing import Any
 
 import pytest
 
+from podwire.cni.errors import IOFailure
 from podwire.ipam.directory import AddressDirectory, Leases
 from podwire.ipam.errors import StoreError
-from podwire.kernel import sysctl
+from podwire.kernel import net_parameters, sysctl
 from podwire.kernel.errors import KernelError
 from podwire.kernel.netlink import NetlinkSocket
 from podwire.kernel.netns import Netns
 from podwire.kernel.nft import Nft
+from podwire.plugins.tuning_backup import Store
 
 
 def _kernel_error(what: str) -> Exception:
@@ -28,6 +30,10 @@ def _kernel_error(what: str) -> Exception:
 
 def _store_error(what: str) -> Exception:
     return StoreError("injected", what, errno.EIO)
+
+
+def _backup_error(what: str) -> Exception:
+    return IOFailure(f"{what}: Input/output error")
 
 
 _STEPS: tuple[tuple[Any, str, Callable[[str], Exception]], ...] = (
@@ -43,6 +49,11 @@ _STEPS: tuple[tuple[Any, str, Callable[[str], Exception]], ...] = (
     (AddressDirectory, "locked", _store_error),
     (Leases, "reserve", _store_error),
     (Leases, "release", _store_error),
+    (net_parameters, "read", _kernel_error),
+    (net_parameters, "write", _kernel_error),
+    (Store, "read", _backup_error),
+    (Store, "write", _backup_error),
+    (Store, "remove", _backup_error),
 )
 
 

@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from podwire.cni.convert import encode_result
-from podwire.cni.plugin import Result, call, make_request
+from podwire.cni.plugin import Request, Result, call, make_request
 from podwire.kernel.host import Kernel
 from podwire.plugins import load
 
@@ -25,6 +26,11 @@ def run(*command: str, check: bool = True, stdin: str = "") -> str:
     return done.stdout
 
 
+def ip_batch(text: str, pod: str = "") -> None:
+    """Run a line of ``ip`` after the other in one process."""
+    run("ip", *(["-n", pod] if pod else []), "-batch", "-", stdin=text)
+
+
 def ip(*arguments: str, pod: str = "") -> list[dict[str, Any]]:
     inside = ["-n", pod] if pod else []
     text = run("ip", *inside, "-d", "-j", *arguments)
@@ -34,6 +40,13 @@ def ip(*arguments: str, pod: str = "") -> list[dict[str, Any]]:
 
 def links(pod: str = "") -> dict[str, dict[str, Any]]:
     return {link["ifname"]: link for link in ip("link", "show", pod=pod)}
+
+
+def settled(name: str, pod: str = "") -> None:
+    """Wait until a link has noticed its carrier: up to a second after its other end is up."""
+    limit = time.monotonic() + 5
+    while links(pod)[name]["operstate"] not in ("UP", "UNKNOWN"):
+        assert time.monotonic() < limit, f"{name} has no carrier"
 
 
 def addresses(device: str, pod: str = "") -> list[str]:
@@ -100,6 +113,13 @@ class Host:
         return config
 
     def call(
+        self, command: str, config: dict[str, Any], pod: str = "", *, type: str = "", **options: Any
+    ) -> Result | None:
+        plugin = load(type or config["type"])
+        assert plugin is not None
+        return call(plugin, self.request(command, config, pod, type=type, **options), self.kernel)
+
+    def request(
         self,
         command: str,
         config: dict[str, Any],
@@ -112,13 +132,13 @@ class Host:
         args: str = "",
         result: Result | None = None,
         path: tuple[str, ...] = (),
-    ) -> Result | None:
+    ) -> Request[Any]:
         plugin = load(type or config["type"])
         assert plugin is not None
         if result is not None:
             version = config["cniVersion"]
             config = {**config, "prevResult": json.loads(encode_result(result, version))}
-        request = make_request(
+        return make_request(
             plugin,
             command,
             config,
@@ -129,7 +149,6 @@ class Host:
             path=path,
             registry=load,
         )
-        return call(plugin, request, self.kernel)
 
     def add(self, config: dict[str, Any], pod: str, **options: Any) -> Result:
         result = self.call("ADD", config, pod, **options)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 from podwire.cni.convert import decode_result, encode_result
 from podwire.cni.errors import CNIError
 from podwire.cni.plugin import Result, call, make_request
-from podwire.plugins import load
+from podwire.plugins import host_local, load
 from tests.plugins.helpers import GO_PLUGINS, ROOT, execute
 
 PLUGIN = load("host-local")
@@ -181,6 +183,29 @@ def test_C05_a_repeated_add_is_refused(tmp_path: Path) -> None:
     assert add(config, "x", ifname="net1") == ["10.1.0.3/24"]
     ask("DEL", config, "x")
     assert add(config, "x") == ["10.1.0.4/24"]
+
+
+def test_C18_after_a_reboot_a_container_gets_addresses_without_a_del(tmp_path: Path) -> None:
+    """C18: nothing of before the reboot is alive; its lease is no reason to refuse the same container."""
+    config = network(tmp_path, "10.1.0.0/24", "fd00::/64")
+    assert add(config, "a") == ["10.1.0.2/24", "fd00::2/64"]
+    assert add(config, "b") == ["10.1.0.3/24", "fd00::3/64"]
+    before = time.time() - float(Path("/proc/uptime").read_text().split()[0]) - 60
+    os.utime(tmp_path / "net/10.1.0.2", (before, before))
+    (tmp_path / "net/touched").touch()  # what changes a file in place is seen once the directory changes
+    with pytest.raises(CNIError, match=r"container a .* holds"):
+        add(config, "a")  # a part of it is of today
+    os.utime(tmp_path / "net/fd00::2", (before, before))
+    (tmp_path / "net/touched").unlink()
+    assert add(config, "a") == ["10.1.0.4/24", "fd00::4/64"]
+    assert sorted(taken(tmp_path)) == ["10.1.0.3", "10.1.0.4", "fd00::3", "fd00::4"]
+    with pytest.raises(CNIError, match=r"container a .* holds"):
+        add(config, "a")
+
+
+def test_the_boot_is_in_the_past_and_stays_there() -> None:
+    uptime = float(Path("/proc/uptime").read_text().split()[0])
+    assert host_local.booted() == pytest.approx(time.time() - uptime, abs=2)
 
 
 def test_C14_a_v6_address_is_told_as_ip6_in_old_results(tmp_path: Path) -> None:

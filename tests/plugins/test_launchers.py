@@ -22,9 +22,9 @@ def test_every_type_has_an_executable_file_and_remove_takes_them_away(tmp_path: 
     for path in paths:
         assert stat.S_IMODE(path.stat().st_mode) == 0o755
     assert launchers.write(tmp_path / "bin") == paths
-    (tmp_path / "bin" / "ptp").write_text("theirs")
+    (tmp_path / "bin" / "weave-net").write_text("theirs")
     assert launchers.remove(tmp_path / "bin") == paths
-    assert [path.name for path in (tmp_path / "bin").iterdir()] == ["ptp"]
+    assert [path.name for path in (tmp_path / "bin").iterdir()] == ["weave-net"]
     assert launchers.remove(tmp_path / "bin") == launchers.remove(tmp_path / "none") == ()
 
 
@@ -59,22 +59,31 @@ def test_a_launcher_is_isolated_from_the_environment(tmp_path: Path) -> None:
 
 
 def test_without_a_command_it_tells_what_it_is(tmp_path: Path) -> None:
-    for path in launchers.write(tmp_path):
-        if path.name == "portmap":
-            continue
-        done = subprocess.run([str(path)], env={}, capture_output=True, text=True, check=True)
-        assert done.stdout == ""
-        assert f"Podwire {path.name}" in done.stderr
+    launchers.write(tmp_path)
+    done = subprocess.run([str(tmp_path / "bridge")], env={}, capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+    assert "Podwire bridge" in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [[], ["ptp"], ["bridge", "extra"]])
+def test_one_launcher_for_all_takes_the_type_as_its_argument(tmp_path: Path) -> None:
+    program = tmp_path / launchers.STANDALONE
+    program.write_bytes(launchers.script())
+    program.chmod(0o755)
+    assert launchers.is_ours(program)
+    done = subprocess.run([str(program), "bridge"], env={}, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "Podwire bridge" in done.stderr
+    assert subprocess.run([str(program), "a b"], env={}, capture_output=True).returncode == 2
+
+
+@pytest.mark.parametrize("arguments", [[], ["weave-net"], ["bridge", "extra"]])
 def test_a_wrong_type_is_told_with_the_right_ones(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert "bridge,host-local,loopback,portmap" in said.err
+    assert ",".join(TYPES) in said.err
 
 
 def test_load_knows_our_types_and_no_others() -> None:
@@ -82,7 +91,7 @@ def test_load_knows_our_types_and_no_others() -> None:
         plugin = load(name)
         assert plugin is not None
         assert plugin.type == name
-    assert load("ptp") is None
+    assert load("nosuch") is None
 
 
 @pytest.mark.kernel

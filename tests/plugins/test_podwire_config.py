@@ -1,4 +1,4 @@
-"""A configuration of `podwire` that cannot be is refused before anything is changed, naming field and value."""
+"""A configuration of `podwire` that cannot be is refused, and the error names the field and the value."""
 
 from __future__ import annotations
 

@@ -767,3 +767,15 @@ def test_add_and_del_are_one_transaction_each(lab: Lab, pod: Pod) -> None:
     add(lab, pod, mapping(8080, 80))
     assert len(nat_lab.elements("target_any4")) == 1
     assert nat_lab.generation() - before == 3
+
+
+def test_the_end_of_one_network_leaves_the_containers_host_ports_on_another(lab: Lab, pod: Pod) -> None:
+    """Elements are known by container and interface, and not by the container alone."""
+    for protocol in ("tcp", "udp", "sctp"):
+        portmap_call(lab, "DEL", pod, ifname="net1")
+        add(lab, pod, mapping(8077, 80, protocol), ifname="eth0")
+        add(lab, pod, mapping(8078, 80, protocol), ifname="net1")
+        portmap_call(lab, "DEL", pod, ifname="net1")
+        ports = {element.key[-1] for element in lab.kernel.nft.elements(ruleset.PORTMAP_ANY[4])}
+        assert ports == {8077}
+        portmap_call(lab, "DEL", pod)

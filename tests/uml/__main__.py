@@ -9,7 +9,9 @@ import os
 import re
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.uml import kinds, machine
 
@@ -17,6 +19,9 @@ ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".kernel"
 TIMEOUT = 290.0
 """Seconds for all of it: CI gives it five minutes."""
+MACHINES = 2
+_NO_TESTS = 5
+"""pytest's exit status when it has collected none."""
 
 
 def main() -> int:
@@ -24,16 +29,50 @@ def main() -> int:
         print("test-kernel: needs root, to make a mount namespace", file=sys.stderr)
         return 1
     begin = time.monotonic()
-    results = CACHE / "results"
+    try:
+        kernel = machine.fetch(CACHE)
+    except machine.MachineError as error:
+        print(f"test-kernel: FAILED: {error}", file=sys.stderr)
+        return 1
+    # A machine has one processor.
+    shares = min(MACHINES, os.cpu_count() or 1)
+    with ThreadPoolExecutor(shares) as pool:
+        outcomes = list(pool.map(lambda number: _run(kernel, number, shares), range(shares)))
+    for outcome in outcomes:
+        print(outcome.log, end="")
+    faults = [outcome.fault for outcome in outcomes if outcome.fault]
+    count = sum(outcome.passed for outcome in outcomes)
+    if not count and not faults:
+        faults = ["no test was run"]
+    release = next((kernel / "lib/modules").iterdir()).name
+    verdict = f"FAILED ({'; '.join(faults)})" if faults else "passed"
+    print(
+        f"test-kernel: {verdict}: {count} tests passed on Linux {release} (user-mode) in"
+        f" {time.monotonic() - begin:.0f} s"
+    )
+    return 1 if faults else 0
+
+
+class Outcome(NamedTuple):
+    """What one machine's pytest said; ``fault`` is empty if its tests passed, or none were its share."""
+
+    log: str
+    passed: int = 0
+    fault: str = ""
+
+
+def _run(kernel: Path, number: int, shares: int) -> Outcome:
+    results = CACHE / f"results{number}"
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "other_kernel"]
     environment = {
         kinds.IN_MACHINE: "1",
+        kinds.SHARE: f"{number}/{shares}",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
         "HYPOTHESIS_STORAGE_DIRECTORY": "/tmp/hypothesis",
     }
+    fault = ""
     try:
-        kernel = machine.fetch(CACHE)
         status = machine.run(
             kernel,
             [*pytest, *sys.argv[1:]],
@@ -42,26 +81,14 @@ def main() -> int:
             environment=environment,
             timeout=TIMEOUT,
         )
+        if status not in {0, _NO_TESTS}:
+            fault = f"pytest's exit status {status}"
     except machine.MachineError as error:
-        log = results / "log"
-        if log.exists():
-            print(log.read_text(errors="replace"))
-        print(f"test-kernel: FAILED: the machine: {error}", file=sys.stderr)
-        return 1
-    log_text = (results / "log").read_text(errors="replace")
-    print(log_text, end="")
-    passed = re.search(r"(\d+) passed", log_text)
-    if status == 0 and not passed:
-        print("test-kernel: FAILED: no test was run", file=sys.stderr)
-        return 1
-    release = next((kernel / "lib/modules").iterdir()).name
-    verdict = "passed" if status == 0 else f"FAILED (pytest's exit status {status})"
-    count = passed[1] if passed else "0"
-    print(
-        f"test-kernel: {verdict}: {count} tests passed on Linux {release} (user-mode) in"
-        f" {time.monotonic() - begin:.0f} s"
-    )
-    return 0 if status == 0 else 1
+        fault = f"the machine: {error}"
+    log = results / "log"
+    text = log.read_text(errors="replace") if log.exists() else ""
+    passed = re.search(r"(\d+) passed", text)
+    return Outcome(text, int(passed[1]) if passed else 0, fault)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ mount -t hostfs -o "$podwire_results" hostfs /mnt
 # Modules come from the unpacked package; busybox looks for them in /lib/modules only.
 mount -t proc proc "$podwire_kernel/proc"
 echo "$podwire_kernel/modprobe" >/proc/sys/kernel/modprobe
+"$podwire_kernel/modprobe" ipv6
 ip link set lo up
 sh /mnt/command >/mnt/log 2>&1
 echo $? >/mnt/status.new

@@ -8,6 +8,8 @@ from functools import cache
 
 IN_MACHINE = "PODWIRE_TEST_KERNEL"
 """Set in the guest of `make test-kernel`: there nothing may be lacking."""
+SHARE = "PODWIRE_TEST_SHARE"
+"""``NUMBER/COUNT``: which of so many parts of the tests are this guest's."""
 
 _PROBES = {
     "bridge-vlan": "ip link add probe0 type bridge vlan_filtering 1 && bridge vlan add dev probe0 vid 7 self",
@@ -21,6 +23,12 @@ _PROBES = {
 def in_machine() -> bool:
     """Tell whether this is the guest of `make test-kernel`."""
     return os.environ.get(IN_MACHINE) == "1"
+
+
+def share(number_of_test: int) -> bool:
+    """Tell whether a test is one of this guest's; true where there are no shares."""
+    number, _, count = os.environ.get(SHARE, "0/1").partition("/")
+    return number_of_test % int(count) == int(number)
 
 
 @cache

@@ -25,8 +25,8 @@ class NotRunning(AgentError):
 
 
 class _Connection(HTTPConnection):
-    def __init__(self, path: Path) -> None:
-        super().__init__("podwire", timeout=SECONDS)
+    def __init__(self, path: Path, seconds: float) -> None:
+        super().__init__("podwire", timeout=seconds)
         self._path = path
 
     def connect(self) -> None:
@@ -35,9 +35,12 @@ class _Connection(HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-def ask(path: Path, method: str, target: str) -> Any:
-    """Return the JSON of a page; NotRunning, or AgentError with what the agent said."""
-    connection = _Connection(path)
+def ask(path: Path, method: str, target: str, seconds: float = SECONDS) -> Any:
+    """Return the JSON of a page; NotRunning, or AgentError with what the agent said.
+
+    ``seconds`` is how long each part of the exchange may take.
+    """
+    connection = _Connection(path, seconds)
     try:
         connection.connect()
     except OSError as error:

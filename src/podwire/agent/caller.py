@@ -35,16 +35,13 @@ def mount_namespace(pid: int | str = "self") -> int:
         return 0
 
 
-OWN = mount_namespace()
-
-
 @contextmanager
 def root_of(namespace: int, pid: int) -> Iterator[int | None]:
     """Open the root directory of a process in a mount namespace other than ours; None in ours, or unknown.
 
     The descriptor keeps the view, also when the process has ended.
     """
-    if namespace in (0, OWN):
+    if namespace in (0, mount_namespace()):
         yield None
         return
     try:

@@ -12,7 +12,7 @@ from types import FrameType
 
 from podwire.agent import listener, systemd
 from podwire.agent.counts import Counts
-from podwire.agent.host import PluginHost
+from podwire.agent.host import Load, PluginHost
 from podwire.agent.pages import Pages
 from podwire.agent.periodic import Periodic
 from podwire.agent.reconcile import Reconciler
@@ -31,7 +31,8 @@ SWITCH_SECONDS = 0.0005
 class Agent:
     """The agent of one place. `run` returns when it is told to end (SIGTERM, SIGINT)."""
 
-    def __init__(self, socket: Path, state: Path, settings: Settings) -> None:
+    def __init__(self, socket: Path, state: Path, settings: Settings, load: Load = load) -> None:
+        self._load = load
         self._path = socket
         self._settings = settings
         self._counts = Counts()
@@ -48,7 +49,10 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, end)
         for type in TYPES:
-            load(type)
+            try:
+                self._load(type)
+            except ImportError as error:
+                self._log.error("plugin %s cannot be loaded: %s", type, error)
         records = Records(self._state / "agent.db")
         if records.broken is not None:
             self._log.error("ADD is refused: %s", records.broken)
@@ -64,7 +68,7 @@ class Agent:
         return 0
 
     def _serve(self, kernel: Kernel, records: Records, ending: int) -> int:
-        host = PluginHost(kernel, load, records, self._counts)
+        host = PluginHost(kernel, self._load, records, self._counts)
         reconciler = Reconciler(host, self._counts)
         _warm(kernel, self._log)
         reconciler.undo_interrupted()

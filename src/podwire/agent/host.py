@@ -61,7 +61,11 @@ class PluginHost:
 
     def run(self, call: Call, client: Caller) -> None:
         """Run a plugin as its caller asked, and deliver the answer."""
-        plugin = self._load(call.plugin)
+        try:
+            plugin = self._load(call.plugin)
+        except ImportError as error:
+            client.deliver(process.refusal(error))
+            return
         if plugin is None:
             path = tuple(part for part in call.environ.get("CNI_PATH", "").split(":") if part)
             client.deliver(process.refusal(PluginMissing([call.plugin], path)))
@@ -82,6 +86,9 @@ class PluginHost:
         except Abandoned:
             self.counts.abandoned += 1
         except CNIError as error:
+            client.deliver(process.refusal(error, read.request.cni_version))
+        except Exception as error:
+            self.counts.log.exception("a fault in podwire")
             client.deliver(process.refusal(error, read.request.cni_version))
 
     def _in_turn(self, call: Call, invocation: Invocation[Any, Any], client: Caller) -> None:
@@ -214,7 +221,8 @@ class PluginHost:
         What cannot be told is not gone: a path in a mount namespace of others, or one of a process, which
         may be gone while the namespace is not.
         """
-        if record.view not in (0, caller.OWN, caller.mount_namespace(1)) or record.netns.startswith("/proc/"):
+        seen = (0, caller.mount_namespace(), caller.mount_namespace(1))
+        if record.view not in seen or record.netns.startswith("/proc/"):
             return False
         try:
             with self.view_of(record) as root, netns.seen_from(root), netns.open(record.netns):

@@ -55,7 +55,7 @@ class Reconciler:
                 self._in_turn(record, _BOOTED)
             self._earlier.clear()
             gone = {record.id: record for record, _ in self._without_namespace()}
-            for number in gone.keys() & self._seen_gone:
+            for number in sorted(gone.keys() & self._seen_gone, reverse=True):
                 self._in_turn(gone[number], _GONE)
             self._seen_gone = set(gone)
         except (RecordsBroken, KernelError) as error:

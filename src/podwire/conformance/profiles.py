@@ -144,6 +144,15 @@ PROFILES: Mapping[str, Profile] = {
         broken={"a bridge name that another link has": {"bridge": UPLINK}},
         tamper=_MAIN_TAMPER,
     ),
+    "podwire": Profile(
+        Kind.MAIN,
+        lambda _number: {"mode": "routed", "subnets": [SUBNET]},
+        broken={
+            "an option that does not exist": {"nosuch": 1},
+            "an uplink that does not exist": {"uplink": "nosuch0"},
+        },
+        tamper={**_MAIN_TAMPER, "the host's rules were flushed": tampering.flush_rules},
+    ),
     "ptp": Profile(Kind.MAIN, _ptp, tamper=_MAIN_TAMPER),
     "macvlan": Profile(Kind.MAIN, _over_uplink, broken=_NO_MASTER, tamper=_MAIN_TAMPER, link_kind="macvlan"),
     "ipvlan": Profile(Kind.MAIN, _over_uplink, broken=_NO_MASTER, tamper=_MAIN_TAMPER, link_kind="ipvlan"),
@@ -154,6 +163,11 @@ PROFILES: Mapping[str, Profile] = {
         prepare=_make_device,
         fixtures=("device", "far"),
         broken={"a device that does not exist": {"device": "nosuch0"}},
+        tamper=_MAIN_TAMPER,
+    ),
+    "tap": Profile(
+        Kind.MAIN,
+        lambda _number: {"ipam": host_local()},
         tamper=_MAIN_TAMPER,
     ),
     "loopback": Profile(Kind.LOOPBACK, tamper={"lo was set down": tampering.set_down}, ifname="lo"),
@@ -182,7 +196,16 @@ PROFILES: Mapping[str, Profile] = {
     "portmap": Profile(
         Kind.CHAINED, _portmap, tamper={"the host's rules were flushed": tampering.flush_rules}
     ),
-    "bandwidth": Profile(Kind.CHAINED, _bandwidth, tamper={"its ifb was deleted": tampering.delete_ifbs}),
+    "bandwidth": Profile(
+        Kind.CHAINED,
+        _bandwidth,
+        broken={"a rate without a burst": {"ingressBurst": 0}},
+        tamper={
+            "its ifb was deleted": tampering.delete_ifbs,
+            "its token buckets were deleted": tampering.delete_qdiscs,
+            "its filter was deleted": tampering.delete_redirects,
+        },
+    ),
     "tuning": Profile(
         Kind.CHAINED,
         lambda _number: {"mtu": 1400, "sysctl": {"net.ipv4.conf.all.log_martians": "1"}},

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from podwire.conformance.invocation import shorten
-from podwire.kernel import addresses, links, netns, routes, rules
+from podwire.kernel import addresses, links, netns, routes, rules, tc
 from podwire.kernel.errors import KernelError
 from podwire.kernel.netlink import RouteSocket
 from podwire.kernel.nft import Nft, NftUnavailable
@@ -81,7 +81,26 @@ def _network() -> Iterator[str]:
             yield f"route to {to} by {route.gateway} on {device}, table {route.table}, metric {route.metric}"
         for rule in rules.list_rules(sock):
             yield f"rule {rule.priority}: from {rule.source} to {rule.destination} table {rule.table}"
+        yield from _shaping(sock, {index: link.name for index, link in names.items()})
     yield from _ruleset()
+
+
+def _shaping(sock: RouteSocket, names: Mapping[int, str]) -> Iterator[str]:
+    for qdisc in tc.list_qdiscs(sock):
+        if qdisc.index not in names:
+            continue
+        on = names[qdisc.index]
+        setting = f", {qdisc.tbf.rate} bytes/s" if qdisc.tbf is not None else ""
+        yield f"qdisc {qdisc.kind} on {on}, handle {qdisc.handle:08x}{setting}"
+        for each in tc.list_classes(sock, qdisc.index) if qdisc.kind == "htb" else ():
+            yield f"class {each.classid:08x} on {on}, {each.rate} bytes/s"
+        parents = {"clsact": (tc.CLSACT_INGRESS, tc.CLSACT_EGRESS)}.get(qdisc.kind, (qdisc.handle,))
+        for parent in parents:
+            for rule in tc.list_filters(sock, qdisc.index, parent):
+                # A u32 filter comes with tables of its own; other kinds are one entry each.
+                if rule.keys or (rule.kind != "u32" and rule.handle):
+                    to = "" if rule.redirect is None else f", to {names.get(rule.redirect, 'nothing')}"
+                    yield f"filter {rule.kind} on {on}, parent {parent:08x}, {rule.priority}{to}"
 
 
 def _ruleset() -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from podwire.conformance.pods import Pod
-from podwire.kernel import addresses, links, netns, routes, rules
+from podwire.kernel import addresses, links, netns, routes, rules, tc
 from podwire.kernel.netlink import RouteSocket
 from podwire.kernel.nft import Nft
 
@@ -79,6 +79,23 @@ def delete_ifbs(_pod: Pod) -> None:
     with RouteSocket.open() as sock:
         for link in links.list_links(sock, kind="ifb"):
             sock.send(links.delete(link.index))
+
+
+def delete_qdiscs(_pod: Pod) -> None:
+    """Delete the queueing disciplines of the host's links that hold traffic back."""
+    with RouteSocket.open() as sock:
+        for qdisc in tc.list_qdiscs(sock):
+            if qdisc.parent == tc.ROOT:
+                sock.send(tc.delete_qdisc(qdisc.index, qdisc.parent))
+
+
+def delete_redirects(_pod: Pod) -> None:
+    """Delete the filters of what the host's links receive."""
+    with RouteSocket.open() as sock:
+        for qdisc in tc.list_qdiscs(sock):
+            for priority in {each.priority for each in tc.list_filters(sock, qdisc.index, qdisc.handle)}:
+                if qdisc.kind == "ingress":
+                    sock.send(tc.delete_filters(qdisc.index, qdisc.handle, priority))
 
 
 def delete_leases(_pod: Pod) -> None:

@@ -1,7 +1,8 @@
 """The DHCP client of one interface as a pure state machine (RFC 2131 figure 5).
 
-It is told what happens (`begin`, `resume`, `received`, `tick`, `release`) with the time, and answers with what
-is to be done (`Action`); it sends nothing and looks at no clock. Times are seconds of any clock that goes on.
+It is told what happens (`begin`, `resume`, `received`, `tick`, `release`) with the time, and answers with
+what is to be done (`Action`); it sends nothing and looks at no clock. Times are seconds of any clock that
+goes on.
 
 What goes beyond the figure: a lost lease is asked for again, in windows with growing pauses between them; and
 only the server that gave a lease can take it away before it ends.
@@ -136,6 +137,10 @@ class Client:
         self.due = now + delay
         return self.tick(now) if delay <= 0 else []
 
+    def assume(self, lease: Lease) -> None:
+        """Count a lease as held, without asking anybody."""
+        self.state, self.lease, self.due = State.BOUND, lease, _finite(lease.renews)
+
     def release(self) -> list[Action]:
         """Give back what is leased, or was asked for; the client is at its end."""
         lease, self.due = self.lease, None
@@ -145,7 +150,7 @@ class Client:
             return []
         self._xid = self._chance.getrandbits(32)
         server = IPv4Address(lease.server)
-        options = {
+        options: dict[int, bytes] = {
             Option.MESSAGE_TYPE: bytes((Kind.RELEASE,)),
             Option.SERVER: server.packed,
             Option.CLIENT_ID: self._client_id,

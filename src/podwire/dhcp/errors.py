@@ -26,7 +26,11 @@ class LeaseDenied(DHCPError):
 
 
 class ContainerGone(DHCPError):
-    """The container's namespace or interface, on which a lease is wanted, is not there."""
+    """The container's namespace, in which a lease is wanted or held, is not there, or is another one."""
+
+
+class InterfaceGone(ContainerGone):
+    """The namespace is there, but not the interface that a lease is wanted on or held for."""
 
 
 class KeeperUnavailable(DHCPError):

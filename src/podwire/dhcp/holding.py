@@ -1,10 +1,11 @@
-"""One attachment's lease at work: its client's wishes done on its interface, and written down before they count."""
+"""One attachment's lease at work: the client's wishes done on its interface, and written down in time."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 
 from podwire.dhcp import interface
@@ -20,11 +21,19 @@ from podwire.dhcp.client import (
     Send,
     State,
 )
-from podwire.dhcp.errors import ContainerGone, DHCPError, LeaseDenied, MalformedPacket, StoreError
+from podwire.dhcp.errors import (
+    ContainerGone,
+    DHCPError,
+    InterfaceGone,
+    LeaseDenied,
+    MalformedPacket,
+    StoreError,
+)
 from podwire.dhcp.interface import Identity
-from podwire.dhcp.lease import Lease
+from podwire.dhcp.lease import Lease, LeaseRoute
 from podwire.dhcp.packet import CLIENT_PORT, SERVER_PORT, decode, encode
-from podwire.dhcp.store import Key, LeaseStore, Record, Wish
+from podwire.dhcp.records import Key, Record, Wish
+from podwire.dhcp.store import LeaseStore
 from podwire.kernel.datagrams import BROADCAST, BROADCAST_STATION, DatagramPort
 from podwire.kernel.errors import KernelError
 from podwire.kernel.routes import Route
@@ -42,7 +51,7 @@ def client_id(key: Key) -> bytes:
     return b"\0" + text.encode(errors="surrogateescape")[:_CLIENT_ID_MAX]
 
 
-def given_routes(wish: Wish, lease: Lease) -> tuple[interface.LeaseRoute, ...]:
+def given_routes(wish: Wish, lease: Lease) -> tuple[LeaseRoute, ...]:
     """Return the routes of a lease that the attachment wants."""
     return tuple(
         route for route in lease.routes if not (wish.no_gateway and route.destination == "0.0.0.0/0")
@@ -103,7 +112,7 @@ class Holding:
     def give_back(self, record: Record) -> None:
         """Release what an earlier keeper had asked for and told nobody of."""
         self._station = record.station
-        self.client.state, self.client.lease = State.BOUND, record.lease
+        self.client.assume(record.lease)
         self.release()
 
     def tick(self, now: float) -> None:
@@ -132,7 +141,7 @@ class Holding:
             actions = self.client.received(packet, now)
             if not any(isinstance(one, Chosen | Bound) for one in actions):
                 self._station = before
-            self._guarded(lambda actions=actions: actions, now)  # type: ignore[misc]
+            self._guarded(partial(list, actions), now)
 
     def release(self) -> None:
         """Tell the server, as far as the interface still can, and forget the lease."""
@@ -160,10 +169,10 @@ class Holding:
         """Raise :class:`ContainerGone` if the interface is not the one that the lease is for."""
         now = interface.identify(self.place, self.key.ifname)
         if (now.netns_id, now.mac) != (self.identity.netns_id, self.identity.mac):
-            raise ContainerGone(f"{self.place} holds another interface {self.key.ifname} by now")
+            raise InterfaceGone(f"{self.place} holds another interface {self.key.ifname} by now")
 
     def _guarded(self, step: Callable[[], list[Action]], now: float) -> None:
-        """Do a step that nobody's call waits for: what fails is told to the log, and ends what cannot go on."""
+        """Do a step that no call waits for: what fails is told to the log, and ends what cannot go on."""
         try:
             self._perform(step(), now)
         except ContainerGone as error:
@@ -227,7 +236,12 @@ class Holding:
             same = (lost.address, lost.router) == (lease.address, lease.router)
             given = given_routes(self.wish, lease)
             interface.dress(
-                self.place, self.key.ifname, lease, earlier if same else (), given, self.wish.metric
+                self.place,
+                self.key.ifname,
+                lease,
+                earlier=earlier if same else (),
+                given=given,
+                metric=self.wish.metric,
             )
         for waiter in self.waiters:
             if not waiter.done():

@@ -1,4 +1,4 @@
-"""A container's interface as a lease needs it: found again, up or down, with the lease's address or without."""
+"""A container's interface as a lease needs it: found again, up or down, with the address or without."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 import msgspec
 
-from podwire.dhcp.errors import ContainerGone
+from podwire.dhcp.errors import ContainerGone, InterfaceGone
 from podwire.dhcp.lease import Lease, LeaseRoute
 from podwire.kernel import addresses, links, netns, routes
 from podwire.kernel.errors import KernelError, NetnsError
@@ -42,10 +42,10 @@ def identify(path: str, ifname: str) -> Identity:
     with open_netns(path) as container, RouteSocket.open(container) as sock:
         link = links.get(sock, ifname)
         if link is None:
-            raise ContainerGone(f"interface {ifname} is not in {path}")
+            raise InterfaceGone(f"interface {ifname} is not in {path}")
         mac = bytes.fromhex(link.mac.replace(":", ""))
         if len(mac) != 6:
-            raise ContainerGone(f"interface {ifname} in {path} has no Ethernet address")
+            raise InterfaceGone(f"interface {ifname} in {path} has no Ethernet address")
         return Identity(container.identity, mac, link.kind in _SHARES_MAC)
 
 
@@ -54,7 +54,7 @@ def bring_up(path: str, ifname: str) -> None:
     with open_netns(path) as container, RouteSocket.open(container) as sock:
         link = links.get(sock, ifname, details=False)
         if link is None:
-            raise ContainerGone(f"interface {ifname} is not in {path}")
+            raise InterfaceGone(f"interface {ifname} is not in {path}")
         if not link.up:
             sock.send(links.configure(link.index, up=True))
         links.state(sock, ifname)
@@ -71,7 +71,7 @@ def strip(path: str, ifname: str, lease: Lease) -> list[routes.Route]:
     with open_netns(path) as container, RouteSocket.open(container) as sock:
         link = links.get(sock, ifname, details=False)
         if link is None:
-            raise ContainerGone(f"interface {ifname} is not in {path}")
+            raise InterfaceGone(f"interface {ifname} is not in {path}")
         gone = [
             route
             for route in routes.list_routes(sock, 4)
@@ -92,6 +92,7 @@ def dress(
     path: str,
     ifname: str,
     lease: Lease,
+    *,
     earlier: Sequence[routes.Route],
     given: Sequence[LeaseRoute],
     metric: int,
@@ -101,7 +102,7 @@ def dress(
     with open_netns(path) as container, RouteSocket.open(container) as sock:
         link = links.get(sock, ifname, details=False)
         if link is None:
-            raise ContainerGone(f"interface {ifname} is not in {path}")
+            raise InterfaceGone(f"interface {ifname} is not in {path}")
         broadcast = own.network.broadcast_address if own.network.prefixlen < 31 else None
         sock.send(
             addresses.add(link.index, own, replace=True, broadcast=broadcast),

@@ -15,17 +15,28 @@ import selectors
 import threading
 import time
 from collections.abc import Callable, Collection
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTime
+from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from podwire.dhcp import interface
-from podwire.dhcp.errors import ContainerGone, DHCPError, KeeperUnavailable, LeaseDenied, NoLease, StoreError
+from podwire.dhcp.errors import (
+    ContainerGone,
+    DHCPError,
+    InterfaceGone,
+    KeeperUnavailable,
+    LeaseDenied,
+    NoLease,
+    StoreError,
+)
 from podwire.dhcp.holding import Holding, boot_id
 from podwire.dhcp.interface import Identity
 from podwire.dhcp.lease import Lease
-from podwire.dhcp.store import Key, LeaseStore, Record, Wish
+from podwire.dhcp.records import Key, Record, Wish
+from podwire.dhcp.store import LeaseStore
+from podwire.kernel.datagrams import DatagramPort
 from podwire.kernel.errors import KernelError
 
 T = TypeVar("T")
@@ -69,13 +80,13 @@ class LeaseKeeper:
         self._store: LeaseStore | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._jobs: list[Callable[[], None]] = []
+        self._jobs: list[tuple[Callable[[], None], Future[Any]]] = []
         self._wakeup = -1
         self._stopping = False
         self._holdings: dict[Key, Holding] = {}
         self._next_sweep = 0.0
         self._selector = selectors.DefaultSelector()
-        self._watched: dict[Key, int] = {}
+        self._watched: dict[Key, tuple[DatagramPort, int]] = {}
 
     def start(self) -> None:
         """Open the file and begin. Raises :class:`KeeperUnavailable`, :class:`StoreError`."""
@@ -91,7 +102,7 @@ class LeaseKeeper:
         self._wakeup = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._selector.register(self._wakeup, selectors.EVENT_READ)
         self._next_sweep = self._clock() + SWEEP_SECONDS
-        self._post(lambda: self._take_up(records))
+        self._post(lambda: self._take_up(records), Future())
         self._thread = threading.Thread(target=self._run, name="dhcp-keeper", daemon=True)
         self._thread.start()
 
@@ -129,7 +140,7 @@ class LeaseKeeper:
         """
         began = time.monotonic()
         future: Future[Lease] = Future()
-        self._post(lambda: self._begin(key, wish, future))
+        self._post(lambda: self._begin(key, wish, future), future)
         while True:
             left = deadline - time.monotonic()
             try:
@@ -138,7 +149,7 @@ class LeaseKeeper:
                 if left > _CANCEL_TICK and not (cancelled and cancelled()):
                     continue
             why = self._call(lambda: self._give_up(key, future))
-            if future.done() and not future.cancelled() and future.exception() is None:
+            if not future.cancelled():  # it was answered at the last moment
                 return future.result()
             waited = time.monotonic() - began
             raise LeaseDenied(f"{key}: no DHCP lease after {waited:.0f} s: {why}")
@@ -151,11 +162,11 @@ class LeaseKeeper:
         return self._call(lambda: self._checked(key))
 
     def release(self, key: Key) -> bool:
-        """Give the attachment's lease back and forget it; False if it had none. Raises :class:`StoreError`."""
+        """Give the attachment's lease back; False if it had none. Raises :class:`StoreError`."""
         return self._call(lambda: self._released(key))
 
     def gc(self, network: str, keep: Collection[tuple[str, str]]) -> list[Key]:
-        """Give back the leases of a network that no (container ID, ifname) in ``keep`` has; return their keys."""
+        """Give back a network's leases but those of (container ID, ifname) in ``keep``; return their keys."""
         wanted = set(keep)
         return self._call(lambda: self._collected(network, wanted))
 
@@ -163,15 +174,18 @@ class LeaseKeeper:
         """Return what is kept; None for attachments whose lease is being asked for."""
         return self._call(lambda: {key: one.lease for key, one in self._holdings.items()})
 
-    def _post(self, job: Callable[[], None]) -> None:
+    def _post(self, job: Callable[[], None], future: Future[Any]) -> None:
         with self._lock:
             if self._stopping or self._store is None:
-                raise KeeperUnavailable(self.store_path, "the keeper of these leases has stopped")
-            self._jobs.append(job)
+                raise self._stopped()
+            self._jobs.append((job, future))
         self.wake()
 
+    def _stopped(self) -> KeeperUnavailable:
+        return KeeperUnavailable(self.store_path, "the keeper of these leases has stopped")
+
     def _call(self, function: Callable[[], T]) -> T:
-        """Run a function in the keeper's thread and return what it returns; none of them waits for anything."""
+        """Run a function in the keeper's thread and return what it returns; none of them waits."""
         future: Future[T] = Future()
 
         def job() -> None:
@@ -183,11 +197,8 @@ class LeaseKeeper:
                 future.set_exception(error)
                 raise
 
-        self._post(job)
-        try:
-            return future.result()
-        except CancelledError:
-            raise KeeperUnavailable(self.store_path, "the keeper of these leases has stopped") from None
+        self._post(job, future)
+        return future.result()
 
     def _run(self) -> None:
         try:
@@ -195,7 +206,7 @@ class LeaseKeeper:
                 with self._lock:
                     jobs, self._jobs = self._jobs, []
                     stopping = self._stopping
-                for job in jobs:
+                for job, _ in jobs:
                     self._safely("a request", job)
                 if stopping:
                     return
@@ -219,13 +230,13 @@ class LeaseKeeper:
                 continue
             holding = self._holdings.get(entry.data)
             if holding is not None:
-                self._safely(str(holding.key), lambda holding=holding: holding.readable(self._clock()))
+                self._safely(str(holding.key), partial(holding.readable, self._clock()))
 
     def _tick(self) -> None:
         now = self._clock()
         for holding in list(self._holdings.values()):
             if holding.due <= now:
-                self._safely(str(holding.key), lambda holding=holding: holding.tick(now))
+                self._safely(str(holding.key), partial(holding.tick, now))
         if now >= self._next_sweep:
             self._next_sweep = now + SWEEP_SECONDS
             self._sweep()
@@ -233,36 +244,33 @@ class LeaseKeeper:
             del self._holdings[key]
 
     def _watch(self) -> None:
-        """Bring what is polled up to date with the open ports."""
-        open_ports = {key: one.port.fileno() for key, one in self._holdings.items() if one.port is not None}
-        for key, fd in list(self._watched.items()):
-            if open_ports.get(key) != fd:
+        """Bring what is polled up to date with the open ports; a closed one's number may be used again."""
+        ports = {key: one.port for key, one in self._holdings.items() if one.port is not None}
+        for key, (port, fd) in list(self._watched.items()):
+            if ports.get(key) is not port:
                 del self._watched[key]
-                try:
-                    self._selector.unregister(fd)
-                except (KeyError, ValueError, OSError):  # closed, and its number perhaps used again
-                    pass
-        for key, fd in open_ports.items():
+                self._selector.unregister(fd)
+        for key, port in ports.items():
             if key not in self._watched:
-                self._selector.register(fd, selectors.EVENT_READ, key)
-                self._watched[key] = fd
+                self._watched[key] = port, port.fileno()
+                self._selector.register(port.fileno(), selectors.EVENT_READ, key)
 
     def _safely(self, what: str, function: Callable[[], object]) -> None:
         """Keep one lease's trouble from all the others."""
         try:
             function()
-        except Exception:
+        except Exception:  # noqa: BLE001 - told, and the others go on
             _log.exception("%s failed", what)
 
     def _stop(self) -> None:
         with self._lock:
             self._stopping = True
             jobs, self._jobs = self._jobs, []
-        stopped = KeeperUnavailable(self.store_path, "the keeper of these leases has stopped")
         for holding in self._holdings.values():
-            holding.end(stopped)
+            holding.end(self._stopped())
+        for _, future in jobs:
+            future.set_exception(self._stopped())
         self._holdings.clear()
-        del jobs
         self._selector.close()
         os.close(self._wakeup)
         self._wakeup = -1
@@ -274,11 +282,9 @@ class LeaseKeeper:
         boot = boot_id()
         spread = min(self._spread, _SPREAD_EACH * len(records))
         for key, record in records.items():
-            self._safely(
-                str(key), lambda key=key, record=record: self._resume(key, record, boot, spread, now)
-            )
+            self._safely(str(key), partial(self._resume, key, record, boot, spread=spread, now=now))
 
-    def _resume(self, key: Key, record: Record, boot: str, spread: float, now: float) -> None:
+    def _resume(self, key: Key, record: Record, boot: str, *, spread: float, now: float) -> None:
         assert self._store is not None
         identity = Identity(record.netns_id, record.mac)
         try:
@@ -286,7 +292,7 @@ class LeaseKeeper:
                 raise ContainerGone("the host was started again since")
             found = interface.identify(self._prefix + record.wish.netns, key.ifname)
             if (found.netns_id, found.mac) != (record.netns_id, record.mac):
-                raise ContainerGone(f"{record.wish.netns} holds another interface {key.ifname} by now")
+                raise InterfaceGone(f"{record.wish.netns} holds another interface {key.ifname} by now")
             identity = found
         except (ContainerGone, KernelError) as error:
             _log.info("%s: lease of %s is forgotten: %s", key, record.lease.address, error)
@@ -346,9 +352,10 @@ class LeaseKeeper:
         future.cancel()
         if holding is None:
             return "the interface is gone"
+        offer = holding.client.lease
         trouble = holding.client.trouble or (
-            f"server {holding.client.lease.server} offered {holding.client.lease.address}, and then was silent"
-            if holding.client.lease
+            f"server {offer.server} offered {offer.address}, and then was silent"
+            if offer
             else "no server answered on its link"
         )
         holding.waiters = [one for one in holding.waiters if one is not future]
@@ -366,8 +373,10 @@ class LeaseKeeper:
         return lease
 
     def _released(self, key: Key) -> bool:
+        assert self._store is not None
         holding = self._holdings.get(key)
         if holding is None:
+            self._store.delete(key)
             return False
         try:
             holding.release()

@@ -29,7 +29,7 @@ class LeaseRoute(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """What was leased. ``address`` has its prefix length; ``router`` is the first one, empty if none was told.
+    """What was leased. ``address`` has its prefix length; ``router`` is the first one, empty if none is told.
 
     ``acquired`` is the clock's time (seconds since boot) when it was asked for, the others are seconds from
     then on: ``renew_after`` is T1, ``rebind_after`` T2, ``seconds`` the whole term (FOREVER: it never ends).
@@ -145,7 +145,7 @@ def static_routes(value: bytes) -> Iterator[LeaseRoute]:
         destination = IPv4Address(value[start : start + 4])
         gateway = IPv4Address(value[start + 4 : start + 8])
         first = value[start]
-        if destination == UNSPECIFIED or gateway == UNSPECIFIED or first >= 224:
+        if UNSPECIFIED in {destination, gateway} or first >= 224:
             continue
         length = 8 if first < 128 else 16 if first < 192 else 24
         yield LeaseRoute(str(IPv4Network((int(destination), length), strict=False)), str(gateway))

@@ -175,6 +175,12 @@ class Leases:
         found = held.get(Holder(container_id, ifname)) or held.get(Holder(container_id, "")) or ()
         return tuple(sorted(found, key=lambda address: (address.version, int(address))))
 
+    def all_older_than(self, moment: float, container_id: str, ifname: str) -> bool:
+        """Tell whether an attachment's addresses were all given before a moment (`time.time`)."""
+        held = self.held_by(container_id, ifname)
+        stamps = [self._index.entries[str(address)].stamp for address in held]
+        return bool(stamps) and all(changed < moment * 1e9 for _, changed in stamps)
+
     def last_reserved(self, position: int) -> Address | None:
         """Return the address that set ``position`` gave last, if that is known."""
         try:

@@ -71,17 +71,14 @@ def delete(index: int, first: int, last: int | None = None, *, of_bridge: bool =
     return _change(DELLINK, "delete vlan", index, (first, last), of_bridge=of_bridge)
 
 
-def list_vlans(sock: RouteSocket, bridge: int | None = None) -> dict[int, list[BridgeVlan]]:
-    """The VLANs of every port, or of one bridge's ports, by the port's index; of the bridges too if all.
+def list_vlans(sock: RouteSocket) -> dict[int, list[BridgeVlan]]:
+    """The VLANs of every port and bridge of the namespace that has any, by its index.
 
-    Neighbouring VLANs with the same flags come as one.
+    Neighbouring VLANs with the same flags come as one. The kernel takes no filter here.
     """
-    values = {"master": bridge, "filter": _BRVLAN_COMPRESSED}
-    body = HEADER.pack(_AF_BRIDGE, 0, 0, 0, 0) + LINK.encode(values)
+    body = HEADER.pack(_AF_BRIDGE, 0, 0, 0, 0) + LINK.encode({"filter": _BRVLAN_COMPRESSED})
     found: dict[int, list[BridgeVlan]] = {}
-    for kind, entry in sock.dump(
-        Message(GETLINK, 0, body, "list vlans", "all" if bridge is None else f"index {bridge}")
-    ):
+    for kind, entry in sock.dump(Message(GETLINK, 0, body, "list vlans", "all")):
         if kind == NEWLINK:
             index, vlans = parse(entry)
             if vlans:

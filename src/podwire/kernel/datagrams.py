@@ -1,4 +1,4 @@
-"""UDP over IPv4 on an interface that has no address yet: raw sockets of one port (packet(7), RFC 768, 791)."""
+"""UDP over IPv4 on an interface that has no address yet: raw sockets of one port (packet(7), RFC 768)."""
 
 from __future__ import annotations
 
@@ -100,6 +100,9 @@ class DatagramPort:
             self._holder: socket.socket | None = netns.run(self._hold)
         except OSError:  # somebody in the container has the port
             self._holder = None
+        except BaseException:
+            self._raw.close()
+            raise
 
     def _open_raw(self) -> socket.socket:
         kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK

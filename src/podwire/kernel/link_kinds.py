@@ -7,12 +7,14 @@ without the kind answers EOPNOTSUPP.
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
-from podwire.kernel.errors import InvalidValue
+from podwire.kernel.errors import InvalidValue, KernelError
 from podwire.kernel.link_codec import IPVLAN, VLAN, VRF, IpvlanFlag, IpvlanMode, VlanFlag
 from podwire.kernel.links import make
 from podwire.kernel.message import Message
+from podwire.kernel.netlink import RouteSocket
 
 if TYPE_CHECKING:
     from podwire.kernel.netns import Netns
@@ -25,6 +27,7 @@ __all__ = [
     "VlanFlag",
     "dummy",
     "ipvlan",
+    "is_known",
     "vlan",
     "vrf",
 ]
@@ -107,3 +110,17 @@ def vrf(name: str, *, table: int, netns: Netns | int | None = None, up: bool = F
     if not 0 < table < 1 << 32:
         raise InvalidValue(f"vrf table {table}", "a routing table is positive and has 32 bits")
     return make("vrf", name, VRF.encode({"table": table}), up=up, netns=netns)
+
+
+def is_known(sock: RouteSocket, kind: str) -> bool:
+    """Tell whether the kernel has links of a kind; it loads the module if that is what it takes. Makes none.
+
+    It is asked for a link that no kind can be: with the MAC of a group, and of two flags that exclude one
+    another.
+    """
+    data = IPVLAN.encode({"flags": IpvlanFlag.PRIVATE | IpvlanFlag.VEPA}) if kind == "ipvlan" else b""
+    try:
+        sock.send(make(kind, "probe", data, mac="01:00:00:00:00:00"))
+    except KernelError as error:
+        return error.errno != errno.EOPNOTSUPP
+    return True

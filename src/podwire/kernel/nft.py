@@ -14,6 +14,7 @@ import struct
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -39,12 +40,14 @@ _NUMERIC_PROTOCOL = 1 << 7
 _IDLE_SOCKETS = 64
 _SUBSYSTEM = 10
 _GET_TABLE = (_SUBSYSTEM << 8) | 1
+_GET_CHAIN = (_SUBSYSTEM << 8) | 4
 _GET_RULE = (_SUBSYSTEM << 8) | 7
 _GET_ELEMENT = (_SUBSYSTEM << 8) | 13
 _GET_GENERATION = (_SUBSYSTEM << 8) | 16
 _HEADER = 4
 _FAMILIES = {"ip": 2, "inet": 1, "ip6": 10, "arp": 3, "bridge": 7, "netdev": 5}
 _TABLE = Table("nftables table", name=(1, STRING))
+_CHAIN = Table("nftables chain", table=(1, STRING), name=(3, STRING))
 _RULE = Table("nftables rule", table=(1, STRING), chain=(2, STRING), userdata=(7, BINARY))
 _ELEMENTS = Table("nftables elements", table=(1, STRING), set=(2, STRING), elements=(3, NESTED_BYTES))
 _VERDICT = Table("nftables verdict", chain=(2, STRING))
@@ -289,7 +292,14 @@ class Nft:
     def has_table(self, table: str, family: str = "inet") -> bool:
         """Tell whether ``table`` exists."""
         body = _header(family) + _TABLE.encode({"name": table})
-        message = Message(_GET_TABLE, 0, body, "look for table", f"{family} {table}")
+        return self._has(Message(_GET_TABLE, 0, body, "look for table", f"{family} {table}"))
+
+    def has_chain(self, table: str, chain: str, family: str = "inet") -> bool:
+        """Tell whether ``chain`` exists."""
+        body = _header(family) + _CHAIN.encode({"table": table, "name": chain})
+        return self._has(Message(_GET_CHAIN, 0, body, "look for chain", f"{family} {table} {chain}"))
+
+    def _has(self, message: Message) -> bool:
         with self._lock:
             self._opened(message.operation)
             try:
@@ -299,6 +309,16 @@ class Nft:
                     return False
                 raise
         return True
+
+    def exist(self, places: Sequence[tuple[str, str, str]]) -> list[bool]:
+        """Tell, in one system call, which tables (no chain) and chains (family, table, chain) exist."""
+        questions = [_existence_question(*place) for place in places]
+        with self._reader("look for tables of") as sock:
+            answers = sock.ask(questions)
+        for answer in answers:
+            if isinstance(answer, KernelError) and answer.errno != errno.ENOENT:
+                raise answer
+        return [not isinstance(answer, KernelError) for answer in answers]
 
     def close(self) -> None:
         """Free the library's context and the sockets; more than once does nothing."""
@@ -414,6 +434,15 @@ def _load() -> ctypes.CDLL:
         function.restype, function.argtypes = result, arguments
     _loaded = library
     return library
+
+
+@lru_cache(maxsize=64)
+def _existence_question(family: str, table: str, chain: str) -> Message:
+    if chain:
+        body = _header(family) + _CHAIN.encode({"table": table, "name": chain})
+        return Message(_GET_CHAIN, 0, body, "look for chain", f"{family} {table} {chain}")
+    body = _header(family) + _TABLE.encode({"name": table})
+    return Message(_GET_TABLE, 0, body, "look for table", f"{family} {table}")
 
 
 def _element_question(where: NamedSet, key: Fields) -> Message:

@@ -28,7 +28,6 @@ from podwire.kernel.tc_codec import (
     TBF,
     TBF_PARMS,
     TICK_NS,
-    TICKS_MAX,
     U32_FILTER,
     U32_KEY,
     U32_SELECTOR,
@@ -122,13 +121,13 @@ def tbf(
 ) -> Message:
     """Put a token bucket on a link: ``rate`` on average, ``burst`` at once, ``limit`` waiting, else dropped.
 
-    The kernel keeps a ``burst`` of 4.29 s at most; a packet longer than it is never sent. Something else at
-    ``parent`` is EEXIST without ``replace``.
+    A ``burst`` may take 274 s at most, what is more is cut; a packet longer than it is never sent. Something
+    else at ``parent`` is EEXIST without ``replace``.
     """
     if not 0 < rate < 1 << 64:
         raise InvalidValue(f"tbf rate {rate}", "a rate is positive and has 64 bits")
     short = min(rate, _U32_MAX)
-    ticks = min(buffer_ticks(rate, burst), TICKS_MAX)
+    ticks = buffer_ticks(rate, burst)
     parms = TBF_PARMS.pack(0, 0, 0, 0, 0, short, 0, 0, 0, 0, 0, 0, min(limit, _U32_MAX), ticks, 0)
     options = TBF.encode({"parms": parms, "rate64": rate if rate > _U32_MAX else None})
     return _qdisc(index, "tbf", handle, parent, options, replace=replace)

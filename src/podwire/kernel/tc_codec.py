@@ -16,8 +16,6 @@ from podwire.kernel.attributes import BINARY, NESTED_BYTES, STRING, U32, U64, Ta
 from podwire.kernel.errors import MalformedReply
 
 TICK_NS = 64
-TICKS_MAX = 0xFFFFFFFF // TICK_NS
-"""The longest burst that the kernel keeps for a tbf, in ticks: it counts nanoseconds in 32 bits."""
 
 HEADER = struct.Struct("=B3xiIII")
 TBF_PARMS = struct.Struct("=BBHhHIBBHhHIIII")

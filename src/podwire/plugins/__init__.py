@@ -14,14 +14,23 @@ if TYPE_CHECKING:
 _MODULES = {
     "bandwidth": "bandwidth",
     "bridge": "bridge",
+    "dhcp": "dhcp",
+    "dummy": "dummy",
+    "firewall": "firewall",
+    "host-device": "host_device",
     "host-local": "host_local",
+    "ipvlan": "ipvlan",
     "loopback": "loopback",
     "podwire": "podwire",
+    "macvlan": "macvlan",
     "portmap": "portmap",
     "ptp": "ptp",
     "sbr": "sbr",
     "static": "static",
+    "tap": "tap",
     "tuning": "tuning",
+    "vlan": "vlan",
+    "vrf": "vrf",
 }
 
 TYPES = tuple(_MODULES)

@@ -22,6 +22,7 @@ OPERATIONAL = ("up", "unknown")
 """The operational states in which packets pass: netif_oper_up() in linux/netdevice.h."""
 _CARRIER_SECONDS = 2.0
 _DAD_SECONDS = 5.0
+_ON_LINK = ("0.0.0.0", "::")
 _TICK = 0.0005
 
 
@@ -100,7 +101,8 @@ def link_local(mac: str) -> IPv6Interface:
 def effective_routes(wanted: Iterable[Route], ips: Sequence[IPConfig]) -> list[Route]:
     """Return the routes to install: gateways filled in, the first of equal ones, no connected prefixes.
 
-    A route without a gateway takes the first gateway of its family that an address has.
+    A route without a gateway takes the first gateway of its family that an address has; one by the
+    unspecified address, as dhcp tells it, leads to the link itself.
     """
     gateways = {ip.family: ip.gateway for ip in reversed(ips) if ip.gateway}
     seen: set[tuple[object, ...]] = {
@@ -113,6 +115,8 @@ def effective_routes(wanted: Iterable[Route], ips: Sequence[IPConfig]) -> list[R
             continue
         seen.add(key)
         gateway = route.gw or ("" if route.scope == routes.SCOPE_LINK else gateways.get(route.family, ""))
+        if gateway in _ON_LINK:
+            gateway = ""
         result.append(
             Route(route.dst, gateway, route.mtu, route.advmss, route.priority, route.table, route.scope)
         )
@@ -149,6 +153,24 @@ def wait_until_up(sock: RouteSocket, target: str, fine: tuple[str, ...] = ("up",
         if time.monotonic() > limit:
             raise TryLater(f"link {target} has no carrier after {_CARRIER_SECONDS:.0f} s")
         time.sleep(_TICK)
+
+
+def wait_until_local(inside: RouteSocket, index: int, ips: Sequence[IPConfig]) -> None:
+    """Wait until the kernel takes packets to each address for its own.
+
+    It adds the local route of an IPv6 address from a work queue, whose turn comes late on a busy machine.
+    Raises TryLater if that has not happened after 2 s.
+    """
+    wanted = {parsed.interface(ip.address).ip for ip in ips if ip.family == 6}
+    limit = time.monotonic() + _CARRIER_SECONDS
+    while wanted:
+        local = routes.list_routes(inside, 6, routes.TABLE_LOCAL)
+        wanted -= {route.destination.network_address for route in local if route.device == index}
+        if wanted and time.monotonic() > limit:
+            told = ", ".join(map(str, wanted))
+            raise TryLater(f"no packets to {told} after {_CARRIER_SECONDS:.0f} s")
+        if wanted:
+            time.sleep(_TICK)
 
 
 def wait_for_dad(inside: RouteSocket, index: int) -> None:

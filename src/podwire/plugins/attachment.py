@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import errno
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import msgspec
 
@@ -84,6 +85,10 @@ def mac_for(identity: Identity, ips: Sequence[IPConfig]) -> str:
     return _mac(f"address {ips[0].address}" if ips else own)
 
 
+PortRequests: TypeAlias = Callable[[int], list[Message]]
+"""What the host's end, of that index, needs besides once it is a port of the bridge, before it is up."""
+
+
 class Plan(msgspec.Struct, frozen=True):
     """What an attachment is to be. ``mac_given`` is whether the user chose the MAC."""
 
@@ -98,6 +103,7 @@ class Plan(msgspec.Struct, frozen=True):
     isolated: bool = False
     dad: bool = False
     up: bool = True
+    port: PortRequests | None = None
 
 
 @contextmanager
@@ -143,7 +149,7 @@ def _configure(host: RouteSocket, inside: RouteSocket, index: int, plan: Plan) -
     if plan.up:
         local = addressing.link_local(plan.mac)
         inside.send(*addressing.requests(index, local, plan.ips, plan.routes, dad=plan.dad))
-    host.send(*_host_end(plan))
+    host.send(*_host_end(host, plan))
     _forget_neighbours(host, plan)
     if plan.up:
         addressing.wait_until_up(inside, plan.identity.ifname)
@@ -187,24 +193,46 @@ def _create(
     return inside, index
 
 
-def _host_end(plan: Plan) -> list[Message]:
+def _host_end(host: RouteSocket, plan: Plan) -> list[Message]:
     return [
         links.configure(plan.identity.host_end, addr_gen_mode=AddrGenMode.NONE),
-        *_joining(plan.identity, plan.bridge, plan.hairpin, plan.isolated),
+        *_joining(
+            host, plan.identity, plan.bridge, hairpin=plan.hairpin, isolated=plan.isolated, port=plan.port
+        ),
     ]
 
 
-def _joining(identity: Identity, bridge: Link, hairpin: bool, isolated: bool) -> list[Message]:
+def _joining(
+    host: RouteSocket,
+    identity: Identity,
+    bridge: Link,
+    *,
+    hairpin: bool,
+    isolated: bool,
+    port: PortRequests | None,
+) -> list[Message]:
     name = identity.host_end
-    messages = [links.configure(name, alias=identity.alias, master=bridge.index, up=True)]
+    up = None if port else True
+    messages = [links.configure(name, alias=identity.alias, master=bridge.index, up=up)]
     if hairpin or isolated:
         messages.append(links.bridge_port(name, hairpin=hairpin or None, isolated=isolated or None))
+    if port:
+        messages += [*port(devices.index(host, name)), links.configure(name, up=True)]
     return messages
 
 
-def rejoin(kernel: Kernel, identity: Identity, bridge: Link, *, hairpin: bool, isolated: bool) -> None:
+def rejoin(
+    kernel: Kernel,
+    identity: Identity,
+    bridge: Link,
+    *,
+    hairpin: bool,
+    isolated: bool,
+    port: PortRequests | None = None,
+) -> None:
     """Make the host's end a port of the bridge again, and up. Raises :class:`KernelError`."""
-    kernel.route().send(*_joining(identity, bridge, hairpin, isolated))
+    host = kernel.route()
+    host.send(*_joining(host, identity, bridge, hairpin=hairpin, isolated=isolated, port=port))
 
 
 def _forget_neighbours(host: RouteSocket, plan: Plan) -> None:

@@ -1,27 +1,23 @@
 """`bridge`: a veth pair between the container and a bridge of the host, addressed by an IPAM plugin.
 
-All options of the reference plugin but VLANs. ``ipMasqBackend`` may name any of its backends: masquerading is
-nftables in each case. An ADD is all or nothing; a DEL needs neither the namespace nor the result of the ADD.
+All options of the reference plugin. ``ipMasqBackend`` may name any of its backends: masquerading is nftables
+in each case. An ADD is all or nothing; a DEL needs neither the namespace nor the result of the ADD.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 import msgspec
 
-from podwire.cni import fields
 from podwire.cni.args import check_ifname
 from podwire.cni.errors import (
     AlreadyAttached,
     CNIError,
     InvalidConfig,
-    InvalidEnvironment,
     NotAvailable,
     UnknownContainer,
-    UnsupportedField,
     joined,
 )
 from podwire.cni.plugin import DNS, Interface, IPConfig, Plugin, Request, Result, Route
@@ -29,25 +25,24 @@ from podwire.cni.types import NO_DNS
 from podwire.kernel import links
 from podwire.kernel.host import Kernel
 from podwire.kernel.links import Link
-from podwire.plugins import antispoof, attachment, bridge_device, parsed, verification
-from podwire.plugins.attachment import Identity, Plan
+from podwire.kernel.netns import Netns
+from podwire.plugins import (
+    antispoof,
+    attachment,
+    bridge_device,
+    bridge_vlans,
+    leasing,
+    parsed,
+    sublink,
+    verification,
+)
+from podwire.plugins.attachment import Identity, Plan, PortRequests
+from podwire.plugins.bridge_vlans import Trunk, Vlans
 from podwire.plugins.failures import KERNEL, attempt, open_netns, told, undone_on_failure
+from podwire.plugins.station import Args, MacConfig, requested_mac
 
 _BACKENDS = ("", "nftables", "iptables")
-_MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
 _MTU_MAX = 65535
-
-
-class MacConfig(msgspec.Struct, frozen=True):
-    """A MAC that the runtime asks for."""
-
-    mac: str = ""
-
-
-class Args(msgspec.Struct, frozen=True):
-    """``args`` of a network."""
-
-    cni: MacConfig = MacConfig()
 
 
 class Config(msgspec.Struct, frozen=True):
@@ -67,7 +62,7 @@ class Config(msgspec.Struct, frozen=True):
     portIsolation: bool = False
     mtu: int = 0
     vlan: int = 0
-    vlanTrunk: tuple[dict[str, int], ...] = ()
+    vlanTrunk: tuple[Trunk, ...] = ()
     preserveDefaultVlan: bool = True
     dns: DNS = NO_DNS
     runtimeConfig: MacConfig = MacConfig()
@@ -85,7 +80,7 @@ class Config(msgspec.Struct, frozen=True):
 
 
 def validate(request: Request[Config]) -> None:
-    """Raise InvalidConfig (7) or UnsupportedField (2) for options that cannot be, or not together."""
+    """Raise InvalidConfig (7) for options that cannot be, or not together."""
     config = request.config
     try:
         check_ifname(config.name)
@@ -93,7 +88,7 @@ def validate(request: Request[Config]) -> None:
         raise InvalidConfig(f"bridge: {error}") from None
     if "%" in config.name:  # the kernel would take it for a pattern and make a link of another name
         raise InvalidConfig(f"bridge: interface name \"{config.name}\" contains '%'")
-    _validate_ipam(request)
+    sublink.optional_ipam(request)
     if config.hairpinMode and config.promiscMode:
         raise InvalidConfig("hairpinMode and promiscMode: cannot both be true")
     if config.disableContainerInterface and request.ipam_type:
@@ -102,45 +97,13 @@ def validate(request: Request[Config]) -> None:
         raise InvalidConfig(f"mtu {config.mtu}: is not between 0 and {_MTU_MAX}")
     if config.ipMasqBackend not in _BACKENDS:
         raise InvalidConfig(f'ipMasqBackend "{config.ipMasqBackend}": is neither nftables nor iptables')
-    if not 0 <= config.vlan <= 4094:
-        raise InvalidConfig(f"vlan {config.vlan}: is not between 0 and 4094")
-    for field, value, default in (
-        ("vlan", config.vlan, 0),
-        ("vlanTrunk", len(config.vlanTrunk), 0),
-        ("preserveDefaultVlan", config.preserveDefaultVlan, True),
-    ):
-        if value != default:
-            shown = list(config.vlanTrunk) if field == "vlanTrunk" else value
-            raise UnsupportedField(f"{field} {shown}: VLANs on a bridge are not supported")
+    vlans = _vlans(config)
+    if vlans.access and config.gateway:
+        bridge_vlans.gateway_name(config.name, vlans.access)
 
 
-def _validate_ipam(request: Request[Config]) -> None:
-    """No addresses at all are asked for by leaving ``ipam`` out or empty, not by a broken one."""
-    ipam = fields.lookup(request.raw, "ipam")
-    if ipam is None:
-        return
-    if not isinstance(ipam, Mapping):
-        raise InvalidConfig(f"ipam {msgspec.json.encode(ipam).decode()}: is not an object")
-    if ipam and not request.ipam_type:
-        raise InvalidConfig(
-            f"ipam {msgspec.json.encode(ipam).decode()}: 'type' is missing or is not a plugin's name"
-        )
-
-
-def requested_mac(request: Request[Config]) -> str:
-    """Return the MAC that is asked for (CNI_ARGS, then args.cni.mac, then runtimeConfig.mac), or ``""``."""
-    mac = ""
-    for field, value, error in (
-        ("CNI_ARGS MAC", request.args.get("MAC", ""), InvalidEnvironment),
-        ("args.cni.mac", request.config.args.cni.mac, InvalidConfig),
-        ("runtimeConfig.mac", request.config.runtimeConfig.mac, InvalidConfig),
-    ):
-        if not value:
-            continue
-        mac = value.lower().replace("-", ":")
-        if not _MAC.fullmatch(mac) or int(mac[:2], 16) & 1 or mac == "00:00:00:00:00:00":
-            raise error(f'{field} "{value}": is not the MAC of a station, as 02:00:5e:10:00:01')
-    return mac
+def _vlans(config: Config) -> Vlans:
+    return bridge_vlans.read(config.vlan, config.vlanTrunk, config.preserveDefaultVlan)
 
 
 def _identity(request: Request[Config]) -> Identity:
@@ -155,22 +118,78 @@ def _wanted(request: Request[Config]) -> bridge_device.Wanted:
 
 
 @contextmanager
-def _addressed(request: Request[Config]) -> Iterator[Result]:
-    """Have the IPAM plugin's addresses for the length of a block; they are given back if it fails."""
-    if not request.ipam_type:
-        yield Result()
+def _bridge(request: Request[Config], kernel: Kernel, wanted: bridge_device.Wanted) -> Iterator[Link]:
+    """Have the bridge there for the length of a block, and filtering where the network has VLANs."""
+    with bridge_device.using(kernel, wanted) as bridge:
+        yield bridge_vlans.filtering(kernel, bridge) if _vlans(request.config) else bridge
+
+
+@contextmanager
+def _prepared(
+    request: Request[Config],
+    kernel: Kernel,
+    bridge: Link,
+    wanted: bridge_device.Wanted,
+    ips: Sequence[IPConfig],
+) -> Iterator[Link | None]:
+    """Have the bridge up, and the gateway of ``ips`` on it or on a link of its own, which is yielded."""
+    vlans = _vlans(request.config)
+    if not request.config.gateway or not vlans.access:
+        bridge_device.prepare(kernel, bridge, wanted, ips if request.config.gateway else ())
+        yield None
         return
-    with request.delegated(request.ipam_type) as result:
-        if not result.ips:
-            raise InvalidConfig(f'ipam plugin "{request.ipam_type}" returned no address')
-        yield result
+    bridge_device.prepare(kernel, bridge, wanted)
+    with bridge_vlans.gateway(kernel, bridge, vlans) as link:
+        on_link = msgspec.structs.replace(wanted, name=link.name, promisc=False)
+        bridge_device.prepare(kernel, link, on_link, ips)
+        yield link
+
+
+def _port(config: Config, bridge: Link) -> PortRequests | None:
+    vlans = _vlans(config)
+    return (lambda index: bridge_vlans.port(bridge, index, vlans)) if vlans else None
+
+
+@contextmanager
+def _paired_before(request: Request[Config], kernel: Kernel, container: Netns, mac: str) -> Iterator[bool]:
+    """Have the pair there for an IPAM plugin that works on it (True); it goes again if the block fails."""
+    if not leasing.needs_interface(request):
+        yield False
+        return
+    identity = _identity(request)
+    with _bridge(request, kernel, _wanted(request)) as bridge, undone_on_failure() as undo:
+        bridge_device.prepare(kernel, bridge, _wanted(request), ())
+        plan = _plan(request, bridge, mac or attachment.mac_for(identity, ()), (), ())
+        attachment.attach(kernel, container, plan)
+        undo.append(lambda: attachment.detach(kernel, identity))
+        yield True
+
+
+def _plan(
+    request: Request[Config], bridge: Link, mac: str, ips: tuple[IPConfig, ...], routes: tuple[Route, ...]
+) -> Plan:
+    config = request.config
+    return Plan(
+        _identity(request),
+        bridge,
+        mac,
+        bool(requested_mac(request.args, config.args, config.runtimeConfig)),
+        config.mtu or bridge.mtu,
+        ips,
+        routes,
+        hairpin=config.hairpinMode,
+        isolated=config.portIsolation,
+        dad=config.enabledad,
+        up=not config.disableContainerInterface,
+        port=_port(config, bridge),
+    )
 
 
 def add(request: Request[Config], kernel: Kernel) -> Result:
     """Attach the container to the bridge."""
     validate(request)
     config, identity = request.config, _identity(request)
-    mac = requested_mac(request)
+    mac = requested_mac(request.args, config.args, config.runtimeConfig)
     with open_netns(request.netns) as container, told(f'bridge "{config.name}"'):
         if attachment.find(kernel, identity) is not None:
             raise AlreadyAttached(
@@ -179,28 +198,23 @@ def add(request: Request[Config], kernel: Kernel) -> Result:
                 code=KERNEL,
             )
         with (
-            _addressed(request) as addressed,
-            bridge_device.using(kernel, _wanted(request)) as bridge,
+            _paired_before(request, kernel, container, mac) as paired,
+            sublink.addressed(request) as addressed,
+            _bridge(request, kernel, _wanted(request)) as bridge,
+            ExitStack() as gateway,
             undone_on_failure() as undo,
         ):
             ips = tuple(_with_gateway(ip, config) for ip in addressed.ips)
             routes = (*addressed.routes, *_default_routes(config, addressed.routes, ips))
-            plan = Plan(
-                identity,
-                bridge,
-                mac or attachment.mac_for(identity, ips),
-                bool(mac),
-                config.mtu or bridge.mtu,
-                ips,
-                routes,
-                hairpin=config.hairpinMode,
-                isolated=config.portIsolation,
-                dad=config.enabledad,
-                up=not config.disableContainerInterface,
+            plan = _plan(
+                request, bridge, mac or attachment.mac_for(identity, () if paired else ips), ips, routes
             )
-            bridge_device.prepare(kernel, bridge, _wanted(request), ips if config.gateway else ())
-            attachment.attach(kernel, container, plan)
-            undo.append(lambda: attachment.detach(kernel, identity))
+            link = gateway.enter_context(_prepared(request, kernel, bridge, _wanted(request), ips))
+            if paired:
+                leasing.put_on(container, identity.ifname, plan.mac, ips, routes, announce=True)
+            else:
+                attachment.attach(kernel, container, plan)
+                undo.append(lambda: attachment.detach(kernel, identity))
             _protect(kernel, request, plan, undo)
             if config.gateway:
                 bridge_device.enable_forwarding(kernel, {ip.family for ip in ips})
@@ -209,6 +223,7 @@ def add(request: Request[Config], kernel: Kernel) -> Result:
             Interface(bridge.name, bridge.mac, bridge.mtu),
             Interface(identity.host_end, identity.host_mac, plan.mtu),
             Interface(identity.ifname, plan.mac, plan.mtu, request.netns),
+            *(() if link is None else (Interface(link.name, link.mac, link.mtu),)),
         ),
         ips=tuple(IPConfig(ip.address, ip.gateway, 2) for ip in ips),
         routes=routes,
@@ -280,12 +295,16 @@ def check(request: Request[Config], kernel: Kernel) -> None:
             container, identity.ifname, result, up=not config.disableContainerInterface
         )
         ips = result.ips_of(identity.ifname)
+        vlans = _vlans(config)
+        if host_end is not None:
+            bridge_vlans.check_port(kernel, bridge, host_end, vlans)
         if config.gateway:
-            verification.gateway(kernel, bridge, bridge_device.gateway_interfaces(ips))
+            device = bridge_vlans.find_gateway(kernel, bridge, vlans) if vlans.access else bridge
+            verification.gateway(kernel, device, bridge_device.gateway_interfaces(ips))
         if config.macspoofchk and host_end is not None:
             index = result.interface_index(identity.ifname)
             mac = "" if index is None else result.interfaces[index].mac
-            if antispoof.guarded_mac(kernel, host_end.name) != mac.lower():
+            if not _guarded(kernel, identity, host_end, mac.lower()):
                 raise CNIError(f"macspoofchk: host end {host_end.name} is not guarded for {mac}", code=KERNEL)
         if config.ipMasq and ips:
             from podwire.plugins import masquerade
@@ -300,6 +319,14 @@ def check(request: Request[Config], kernel: Kernel) -> None:
             )
             if faults:
                 raise CNIError(f"ipMasq: {'; '.join(faults)}", code=KERNEL)
+
+
+def _guarded(kernel: Kernel, identity: Identity, host_end: Link, mac: str) -> bool:
+    if antispoof.guarded_mac(kernel, host_end.name) == mac:
+        return True
+    from podwire.plugins import reference_rules
+
+    return reference_rules.guarded(kernel, identity.container_id, identity.ifname, mac)
 
 
 def mend(request: Request[Config], kernel: Kernel) -> list[str]:
@@ -321,12 +348,16 @@ def mend(request: Request[Config], kernel: Kernel) -> list[str]:
         if links.get(kernel.route(), config.name) is None:
             mended.append(f"bridge {config.name}")
         wanted = msgspec.structs.replace(_wanted(request), mac=mac)
-        with bridge_device.using(kernel, wanted) as bridge:
-            bridge_device.prepare(kernel, bridge, wanted, ips if config.gateway else ())
+        with _bridge(request, kernel, wanted) as bridge, _prepared(request, kernel, bridge, wanted, ips):
             if link.master != bridge.index or not link.up:
                 mended.append(f"{link.name} on bridge {config.name}")
                 attachment.rejoin(
-                    kernel, identity, bridge, hairpin=config.hairpinMode, isolated=config.portIsolation
+                    kernel,
+                    identity,
+                    bridge,
+                    hairpin=config.hairpinMode,
+                    isolated=config.portIsolation,
+                    port=_port(config, bridge),
                 )
         index = result.interface_index(identity.ifname)
         own = result.interfaces[index].mac if index is not None else ""
@@ -363,9 +394,13 @@ def delete(request: Request[Config], kernel: Kernel) -> None:
     """Remove the pair and the rules, then free the addresses; what is gone already is fine."""
     identity = _identity(request)
     errors: list[CNIError] = []
+    leased = leasing.needs_interface(request)
+    if leased:
+        attempt(errors, "bridge", lambda: _delegate(request))
     unlinked = attempt(errors, "bridge", lambda: _unlink(request, kernel, identity))
     attempt(errors, "bridge", lambda: _unprotect(request, kernel, identity))
-    if unlinked and request.ipam_type:  # an address whose link is still there must not be given again
+    # An address whose link is still there must not be given again.
+    if unlinked and request.ipam_type and not leased:
         attempt(errors, "bridge", lambda: _delegate(request))
     if errors:
         raise joined(errors)
@@ -378,6 +413,9 @@ def _unlink(request: Request[Config], kernel: Kernel, identity: Identity) -> Non
     index = result.interface_index(identity.ifname) if result else None
     if result is not None and index is not None and result.interfaces[index].mac:
         attachment.detach_foreign(request.netns, identity.ifname, result.interfaces[index].mac)
+    from podwire.plugins import reference_rules
+
+    reference_rules.remove_guard(kernel, identity.container_id, identity.ifname)
 
 
 def _unprotect(request: Request[Config], kernel: Kernel, identity: Identity) -> None:

@@ -10,7 +10,7 @@ import errno
 import hashlib
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -52,17 +52,35 @@ def using(kernel: Kernel, wanted: Wanted) -> Iterator[Link]:
 
     If it was made here and the block fails, it goes again, unless others use it by then.
     """
-    key = (kernel.netns.identity, wanted.name)
+    with shared(
+        kernel, wanted.name, lambda: _ensure(kernel, wanted), lambda: _remove_unused(kernel, wanted.name)
+    ) as bridge:
+        yield bridge
+
+
+@contextmanager
+def shared(
+    kernel: Kernel,
+    name: str,
+    ensure: Callable[[], tuple[Link, bool]],
+    remove_unused: Callable[[], object],
+) -> Iterator[Link]:
+    """Have a link of the host that many attachments use for the length of a block.
+
+    ``ensure`` returns it and whether it was made; then ``remove_unused`` is called if the block fails and no
+    other block uses the link.
+    """
+    key = (kernel.netns.identity, name)
     with _lock:
         _users[key] = _users.get(key, 0) + 1
     made = False
     try:
-        bridge, made = _ensure(kernel, wanted)
-        yield bridge
+        link, made = ensure()
+        yield link
     except BaseException as error:
         with _lock, undoing(error):
             if made and _users[key] == 1:
-                _remove_unused(kernel, wanted.name)
+                remove_unused()
         raise
     finally:
         with _lock:
@@ -99,7 +117,7 @@ def _ensure(kernel: Kernel, wanted: Wanted) -> tuple[Link, bool]:
 def _finish(kernel: Kernel, wanted: Wanted) -> Link | None:
     """Set what a new bridge cannot be born with, before it is up."""
     host = kernel.route()
-    _refuse_advertisements(kernel, wanted.name)
+    refuse_advertisements(kernel, wanted.name)
     host.send(
         links.configure(wanted.name, addr_gen_mode=AddrGenMode.NONE),
         links.configure(
@@ -109,7 +127,7 @@ def _finish(kernel: Kernel, wanted: Wanted) -> Link | None:
     return links.get(host, wanted.name, details=False)
 
 
-def _refuse_advertisements(kernel: Kernel, name: str) -> None:
+def refuse_advertisements(kernel: Kernel, name: str) -> None:
     """A container must not become the host's router (CVE-2020-10749)."""
     try:
         sysctl.write(f"net/ipv6/conf/{name}/accept_ra", 0, kernel.netns)

@@ -9,6 +9,7 @@ before them (``runtimeConfig.ipRanges``) and ask for addresses (``CNI_ARGS`` IP,
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -204,12 +205,20 @@ def add(request: Request[Config], _kernel: object) -> Result:
     dns = _dns(request.config.ipam.resolvConf)
     holder = Holder(request.container_id, request.ifname)
     with told(), _directory(request).locked(request.deadline) as leases:
+        # The same container, started again after a reboot by a runtime that sends no DEL for what that ended.
+        if leases.held_by(*holder) and leases.all_older_than(booted(), *holder):
+            leases.release(*holder)
         allocations = allocate(leases, sets, holder, wishes)
     return Result(
         ips=tuple(IPConfig(one.cidr, "" if one.gateway is None else str(one.gateway)) for one in allocations),
         routes=request.config.ipam.routes,
         dns=dns,
     )
+
+
+def booted() -> float:
+    """Return when the machine was started, by today's clock (`time.time`)."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def check(request: Request[Config], _kernel: object) -> None:

@@ -1,4 +1,4 @@
-"""Small executables under the plugins' names, for runtimes that run plugins as programs.
+"""The plugins as Python programs, which need no agent: one under each plugin's name, or one for all of them.
 
 Each is a shell script that starts this interpreter in isolated mode (``-I``: no environment, no current
 directory) with the package that wrote it.
@@ -17,6 +17,8 @@ from podwire.plugins import TYPES
 
 MARK = "# podwire plugin launcher"
 """The second line of every launcher: only files that have it are written over or removed."""
+STANDALONE = "podwire-standalone"
+"""The program that the shim becomes where there is no agent; its argument is the plugin's type."""
 
 
 class LauncherConflict(OSError):
@@ -24,6 +26,29 @@ class LauncherConflict(OSError):
 
     def __init__(self, path: Path) -> None:
         super().__init__(errno.EEXIST, "exists and is not a podwire launcher", str(path))
+
+
+def script(name: str = "", python: str = sys.executable) -> bytes:
+    """Return the launcher of the plugin ``name``, or of the one that its first argument names."""
+    home = str(Path(podwire.__file__).resolve().parents[1])
+    arguments = f"[{name!r}, *sys.argv[1:]]" if name else "sys.argv[1:]"
+    code = (
+        f"import sys; sys.path.append({home!r}); "
+        f"from podwire.plugins.__main__ import main; sys.exit(main({arguments}))"
+    )
+    return f'#!/bin/sh\n{MARK}\nexec {shlex.quote(python)} -I -c {shlex.quote(code)} "$@"\n'.encode()
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a regular file is a launcher, of this or an earlier version. OSError if it cannot be read."""
+    try:
+        if path.is_symlink() or not path.is_file():
+            return False
+        with path.open("rb") as file:
+            file.readline(64)
+            return file.readline(64).strip() == MARK.encode()
+    except FileNotFoundError:
+        return False
 
 
 def write(directory: str | os.PathLike[str], python: str = sys.executable) -> tuple[Path, ...]:
@@ -35,46 +60,26 @@ def write(directory: str | os.PathLike[str], python: str = sys.executable) -> tu
     home.mkdir(0o755, parents=True, exist_ok=True)
     paths = tuple(home / name for name in TYPES)
     for path in paths:
-        if os.path.lexists(path) and not _ours(path):
+        if os.path.lexists(path) and not is_ours(path):
             raise LauncherConflict(path)
     for path in paths:
-        _replace(path, _script(path.name, python))
+        _replace(path, script(path.name, python))
     return paths
 
 
 def remove(directory: str | os.PathLike[str]) -> tuple[Path, ...]:
     """Remove our launchers from ``directory``, leave all else alone, and return what was removed."""
-    ours = tuple(path for path in (Path(directory) / name for name in TYPES) if _ours(path))
+    ours = tuple(path for path in (Path(directory) / name for name in TYPES) if is_ours(path))
     for path in ours:
         path.unlink()
     return ours
 
 
-def _script(name: str, python: str) -> str:
-    home = str(Path(podwire.__file__).resolve().parents[1])
-    code = (
-        f"import sys; sys.path.append({home!r}); "
-        f"from podwire.plugins.__main__ import main; sys.exit(main([{name!r}]))"
-    )
-    return f"#!/bin/sh\n{MARK}\nexec {shlex.quote(python)} -I -c {shlex.quote(code)}\n"
-
-
-def _ours(path: Path) -> bool:
-    try:
-        if path.is_symlink() or not path.is_file():
-            return False
-        with path.open("rb") as file:
-            file.readline(64)
-            return file.readline(64).strip() == MARK.encode()
-    except FileNotFoundError:
-        return False
-
-
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, text: bytes) -> None:
     # Renamed into place: a runtime may be starting the old one at this moment.
     new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        new.write_text(text, encoding="utf-8")
+        new.write_bytes(text)
         new.chmod(0o755)
         new.replace(path)
     except BaseException:

@@ -86,7 +86,8 @@ def check(  # noqa: PLR0917
         f"rules of chain {name} of table inet {ruleset.TABLE} are missing"
         for name in ruleset.missing(kernel.nft, *chains.values())
     ]
-    return faults + (element_faults(kernel, owner, plain, chains) if plain else [])
+    faults += element_faults(kernel, owner, plain, chains) if plain else []
+    return [] if faults and _by_reference(kernel, owner) else faults
 
 
 def element_faults(
@@ -119,6 +120,9 @@ def remove(kernel: Kernel, container_id: str, ifname: str, network: str = "") ->
     owner = Owner(network, container_id, ifname)
     for attempt in range(_TRIES):
         changes, _ = removal(kernel, owner)
+        if not changes:
+            _remove_reference(kernel, owner)
+            return
         try:
             ruleset.run(kernel.nft, "", changes)
         except NftError as error:
@@ -128,12 +132,29 @@ def remove(kernel: Kernel, container_id: str, ifname: str, network: str = "") ->
             return
 
 
+def _by_reference(kernel: Kernel, owner: Owner) -> bool:
+    """Tell whether the reference plugins masquerade for the attachment, from before ours took over."""
+    from podwire.plugins import reference_rules
+
+    whose = reference_rules.Whose(owner.network, owner.container_id, owner.ifname)
+    return reference_rules.there(kernel, reference_rules.MASQUERADE, whose)
+
+
+def _remove_reference(kernel: Kernel, owner: Owner) -> None:
+    """What we have nothing of, the reference plugins may have made before ours took over."""
+    from podwire.plugins import reference_rules
+
+    whose = reference_rules.Whose(owner.network, owner.container_id, owner.ifname)
+    reference_rules.remove(kernel, reference_rules.MASQUERADE, whose)
+
+
 def collect(kernel: Kernel, network: str, valid: Iterable[tuple[str, str]]) -> int:
     """Remove what attachments of ``network`` have that are not in ``valid`` (container ID, ifname).
 
     Returns how many elements went. Other networks keep theirs. Raises KernelError.
     """
-    kept = {Owner(network, *each).place for each in valid}
+    pairs = tuple(valid)
+    kept = {Owner(network, *each).place for each in pairs}
     part = ruleset.network_part(network)
 
     def doomed(element: Element) -> bool:
@@ -143,6 +164,11 @@ def collect(kernel: Kernel, network: str, valid: Iterable[tuple[str, str]]) -> i
     changes = stale(kernel, doomed)
     ruleset.run(kernel.nft, "", changes)
     ruleset.sweep(kernel.nft)
+
+    from podwire.plugins import reference_rules
+
+    containers = {container_id for container_id, _ in pairs}
+    reference_rules.collect(kernel, reference_rules.MASQUERADE, network, containers)
     return sum(len(change.elements) for change in changes if change.where is not MASQUERADE_INDEX)
 
 

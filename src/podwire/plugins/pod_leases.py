@@ -23,9 +23,13 @@ def leased(request: Request[Anything], network: Network) -> Iterator[tuple[Alloc
     """Have an address of each set for the length of a block; they are given back if it fails."""
     wishes = pod_network.requested_addresses(request)
     directory = AddressDirectory(network.settings.dataDir, request.name)
+    holder = _holder(request)
     try:
         with host_local.told(), directory.locked(request.deadline) as leases:
-            given = allocate(leases, network.sets, _holder(request), wishes)
+            # The same container, started again after a reboot by a runtime that sends no DEL for what that ended.
+            if leases.held_by(*holder) and leases.all_older_than(host_local.booted(), *holder):
+                leases.release(*holder)
+            given = allocate(leases, network.sets, holder, wishes)
         yield given
     except AlreadyAttached:  # what it has stays
         raise

@@ -31,11 +31,12 @@ from podwire.kernel.errors import KernelError
 from podwire.kernel.host import Kernel
 from podwire.kernel.nft import NftError
 from podwire.kernel.nftset import Element
-from podwire.plugins import conditions, hostports, ruleset
+from podwire.plugins import conditions, hostports, parsed, reference_rules, ruleset
 from podwire.plugins import portmap_elements as elements
 from podwire.plugins.failures import told
 from podwire.plugins.hostports import HostPort, Pod
 from podwire.plugins.portmap_elements import Held
+from podwire.plugins.reference_rules import Whose
 from podwire.plugins.ruleset import LOCALNET, PORTMAP_INDEX, TARGET_ANY, TARGET_AT, Chain, Owner
 
 if TYPE_CHECKING:
@@ -126,8 +127,15 @@ def check(request: Request[Anything], kernel: Kernel) -> None:
         device = _localnet(kernel, options, ports)
         if device and sysctl.read(f"net/ipv4/conf/{device}/route_localnet", _away(kernel)).strip() != "1":
             faults.append(f"route_localnet of {device} is off")
+        if faults and reference_rules.there(kernel, reference_rules.HOST_PORTS, _reference(request)):
+            return
     if faults:
         raise CNIError(f"portmap: {'; '.join(faults)}", code=HOST_PORT_WRONG)
+
+
+def _reference(request: Request[Anything]) -> Whose:
+    """The attachment as the reference plugin knows it, which may have made its host ports."""
+    return reference_rules.Whose(request.name, request.container_id, request.ifname)
 
 
 def mend(request: Request[Anything], kernel: Kernel) -> list[str]:
@@ -145,7 +153,22 @@ def mend(request: Request[Anything], kernel: Kernel) -> list[str]:
 def delete(request: Request[Anything], kernel: Kernel) -> None:
     """Remove the attachment's host ports and the UDP flows through them, whatever the configuration says."""
     with told("portmap"):
-        _release(kernel, Owner(request.name, request.container_id, request.ifname), request.deadline)
+        owner = Owner(request.name, request.container_id, request.ifname)
+        if _release(kernel, owner, request.deadline):
+            return
+        if reference_rules.remove(kernel, reference_rules.HOST_PORTS, _reference(request)):
+            _forget_translated(kernel, request)
+
+
+def _forget_translated(kernel: Kernel, request: Request[Anything]) -> None:
+    """Delete the UDP flows to the pod that came by host ports, whichever these were."""
+    for ip in request.prev_result.ips_of(request.ifname) if request.prev_result else ():
+        conntrack.delete(
+            protocol=_UDP,
+            reply_source=parsed.interface(ip.address).ip,
+            where=lambda flow: flow.destination != flow.reply_source,
+            netns=_away(kernel),
+        )
 
 
 def gc(request: Request[Anything], kernel: Kernel) -> None:
@@ -165,6 +188,8 @@ def gc(request: Request[Anything], kernel: Kernel) -> None:
                 ruleset.run(kernel.nft, "", changes + elements.unmark(kernel, held))
         forget_answers(kernel, held)
         ruleset.sweep(kernel.nft)
+        containers = {each.container_id for each in valid}
+        reference_rules.collect(kernel, reference_rules.HOST_PORTS, request.name, containers)
 
 
 def status(request: Request[Anything], kernel: Kernel) -> None:
@@ -301,11 +326,12 @@ def _blame_conditions(request: Request[Anything], error: NftError) -> None:
             raise InvalidConfig(f"{field}: nftables refuses it (it is {value!r})", error.detail) from error
 
 
-def _release(kernel: Kernel, owner: Owner, deadline: float) -> None:
+def _release(kernel: Kernel, owner: Owner, deadline: float) -> bool:
+    """Remove what the attachment has; False if it had nothing."""
     for attempt in range(_TRIES):
         held = elements.held_by(kernel, owner)
         if not held:
-            return
+            return attempt > 0
         partly = any(each.address is not None for each in held)
         lock: AbstractContextManager[None] = ruleset.exclusive(deadline) if partly else nullcontext()
         with lock:
@@ -317,7 +343,8 @@ def _release(kernel: Kernel, owner: Owner, deadline: float) -> None:
                     raise
                 continue
         forget_answers(kernel, held)
-        return
+        break
+    return True
 
 
 def forget_flows(kernel: Kernel, ports: Iterable[HostPort]) -> None:

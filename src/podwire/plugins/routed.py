@@ -57,15 +57,15 @@ def make(kernel: Kernel, container: Netns, pair: Pair) -> None:
                 before_routes=_gateway_routes(index, pair.ips),
             )
         )
-        dress(kernel, pair.identity, pair.ips)
+        dress(kernel, pair.identity, pair.ips, new=True)
         addressing.wait_until_up(inside, pair.identity.ifname)
         addressing.wait_until_up(kernel.route(), pair.identity.host_end)
 
 
-def dress(kernel: Kernel, identity: Identity, ips: Sequence[IPConfig]) -> None:
+def dress(kernel: Kernel, identity: Identity, ips: Sequence[IPConfig], *, new: bool = False) -> None:
     """Give the host's end its alias, the gateways' addresses and the routes to ``ips``, and set it up.
 
-    What is there already stays: this repairs an end as well. Raises :class:`KernelError`.
+    What one that is not ``new`` has already stays: this repairs it as well. Raises :class:`KernelError`.
     """
     host, name = kernel.route(), identity.host_end
     _refuse_advertisements(kernel, name, ipv6=any(ip.family == 6 for ip in ips))
@@ -81,7 +81,7 @@ def dress(kernel: Kernel, identity: Identity, ips: Sequence[IPConfig]) -> None:
         messages.append(addresses.add(link.index, local, replace=True, scope=addresses.SCOPE_LINK))
     messages += [addresses.add(link.index, one, replace=True) for one in gateway_interfaces(ips)]
     messages.append(links.configure(link.index, up=True))
-    held = _present(host, link.index, ips) if link.up else set()
+    held = set() if new else _present(host, link.index, ips)
     messages += [
         _host_route(link.index, destination)
         for destination in destinations(ips)
@@ -142,6 +142,7 @@ def _gateway_routes(index: int, ips: Sequence[IPConfig]) -> list[Message]:
             device=index,
             gateway=parsed.address(ip.gateway) if through else None,
             source=parsed.interface(ip.address).ip,
+            append=True,  # another interface of the container may be on the network too
         )
         for destination, ip, through in inner_routes(ips)
     ]
@@ -190,10 +191,11 @@ def verify_inside(inside: RouteSocket, index: int, ips: Sequence[IPConfig]) -> N
 
 def _present(sock: RouteSocket, index: int, ips: Sequence[IPConfig]) -> set[tuple[object, object]]:
     return {
-        (one.destination, one.gateway)
+        (one.destination, way.gateway)
         for family in {ip.family for ip in ips}
         for one in routes.list_routes(sock, family, routes.TABLE_MAIN)
-        if one.device == index
+        for way in one.nexthops or (one,)
+        if way.device == index
     }
 
 

@@ -238,7 +238,7 @@ def commit(
 
     Where nobody else changed nftables since the last time, that is one system call. ``beside`` is what else
     must be right: something to know it by, and what gives the commands for it, empty if it is; then the rules
-    come first, in transactions of their own. Raises NftError, and TryLater for the lock of those who make rules.
+    come first, in transactions of their own. Raises NftError, and TryLater for the lock of the rules' makers.
     """
     needed = chains if beside is None else (*chains, beside[0])
     for _ in range(_TRIES):

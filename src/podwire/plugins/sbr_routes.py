@@ -77,7 +77,7 @@ class State(msgspec.Struct, frozen=True):
             link,
             frozenset(one.address.ip for one in held if one.scope == addresses.SCOPE_GLOBAL),
             tuple(rules.list_rules(sock)),
-            tuple(routes.list_routes(sock)),
+            tuple(each for one in routes.list_routes(sock) for each in _ways(one)),
         )
 
     def own(self, *tables: int) -> list[Route]:
@@ -117,6 +117,16 @@ class State(msgspec.Struct, frozen=True):
             for one in self.rules
             if one.source in wanted and one.action == "table" and one.protocol in allowed
         ]
+
+
+def _ways(route: Route) -> tuple[Route, ...]:
+    """The single routes of an IPv6 route with several ways: the kernel joins equal ones by itself."""
+    if route.destination.version == 4 or not route.nexthops:
+        return (route,)
+    return tuple(
+        msgspec.structs.replace(route, device=way.device, gateway=way.gateway, nexthops=())
+        for way in route.nexthops
+    )
 
 
 def fill(state: State, sources: Sequence[Source]) -> list[Message]:

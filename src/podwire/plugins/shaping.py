@@ -25,7 +25,6 @@ from podwire.kernel import devices, links, tc
 from podwire.kernel.errors import KernelError
 from podwire.kernel.links import AddrGenMode, Link
 from podwire.kernel.message import Message
-from podwire.kernel.tc_codec import TICKS_MAX
 from podwire.plugins import parsed
 from podwire.plugins.attachment import MARK, Identity
 from podwire.plugins.failures import KERNEL, undone_on_failure
@@ -296,7 +295,7 @@ def _bucket_faults(host: RouteSocket, link: Link, rate: Rate, limits: Limits) ->
         return [f"link {link.name} has no {kind}"]
     ticks = tc.buffer_ticks(rate.rate, rate.burst)
     if found.tbf is not None:
-        wanted = tc.Tbf(rate.rate, min(ticks, TICKS_MAX), min(rate.limit, 0xFFFFFFFF))
+        wanted = tc.Tbf(rate.rate, ticks, min(rate.limit, 0xFFFFFFFF))
         return [] if found.tbf == wanted else [f"the tbf of {link.name} is {found.tbf}, not {wanted}"]
     default, matched = (_SHAPED, _UNSHAPED_CLASS) if limits.spared else (_UNSHAPED, _SHAPED_CLASS)
     faults = []
@@ -383,8 +382,10 @@ def _free(host: RouteSocket, name: str, ifb: Link | None) -> None:
     filters = tc.list_filters(host, index, tc.INGRESS_HANDLE)
     used = [each for each in filters if each.keys]
     own = [each for each in used if each.redirect == 0 or (ifb is not None and each.redirect == ifb.index)]
-    if own and len(own) == len(used):
-        _open(host, index)
+    if len(own) == len(used):
+        place = tc.get_qdisc(host, index, tc.INGRESS, tc.INGRESS_HANDLE)
+        if place is not None and (own or place.kind == "ingress"):  # an empty one is nobody's loss
+            _open(host, index)
     elif own:
         _send_tolerant(host, tc.delete_filters(index, tc.INGRESS_HANDLE, own[0].priority))
     root = tc.get_qdisc(host, index, tc.ROOT, _HANDLE)
@@ -398,11 +399,12 @@ def collect(kernel: Kernel, network: str, valid: Iterable[Identity]) -> None:
     The disciplines of their host's ends go with these, whose maker removes them.
     """
     kept = {identity.alias for identity in valid}
-    mark = Identity(network, "", "").alias.rstrip(" ")
+    # The alias of a long container ID has digests.
+    marks = {tuple(Identity(network, length * "x", "").alias.split(" ")[:2]) for length in (1, 256)}
     doomed = [
         link
         for link in links.list_links(kernel.route(), kind="ifb")
-        if link.alias.startswith(f"{mark} ") and link.alias not in kept
+        if tuple(link.alias.split(" ")[:2]) in marks and link.alias not in kept
     ]
     if doomed:
         kernel.links.remove(*doomed)

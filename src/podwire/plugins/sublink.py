@@ -20,14 +20,14 @@ from podwire.cni import fields
 from podwire.cni.errors import AlreadyAttached, CNIError, InvalidConfig, NotAvailable, TryLater, joined
 from podwire.cni.plugin import DNS, Interface, IPConfig, Request, Result
 from podwire.cni.types import NO_DNS
-from podwire.kernel import devices, links, netns, routes
+from podwire.kernel import devices, link_kinds, links, netns, routes
 from podwire.kernel.errors import KernelError, NetnsError
 from podwire.kernel.host import Kernel
 from podwire.kernel.links import Link
 from podwire.kernel.message import Message
 from podwire.kernel.netlink import RouteSocket
 from podwire.kernel.netns import Netns
-from podwire.plugins import addressing, attachment, verification
+from podwire.plugins import addressing, attachment, leasing, verification
 from podwire.plugins.attachment import Identity
 from podwire.plugins.failures import (
     KERNEL,
@@ -46,13 +46,14 @@ class Sublink(msgspec.Struct, frozen=True):
     """The link that is wanted.
 
     ``build`` is the request that makes it, of its first name, the master's index (0 without a master) and the
-    namespace where it is born (None: the socket's own). ``inside`` says that the master is in the container's
-    namespace (linkInContainer). ``mtu`` is the one that is asked for, 0 for none. ``local`` is its link-local
-    address (None: the one of its MAC); ``announce`` has it tell its addresses to its neighbours.
+    namespace where it is born (None: the socket's own); or it makes the link itself and returns None.
+    ``inside`` says that the master is in the container's namespace (linkInContainer). ``mtu`` is the one that
+    is asked for, 0 for none. ``local`` is its link-local address (None: the one of its MAC); ``announce`` has
+    it tell its addresses to its neighbours.
     """
 
     kind: str
-    build: Callable[[str, int, Netns | None], Message]
+    build: Callable[[str, int, Netns | None], Message | None]
     master: str = ""
     inside: bool = False
     mtu: int = 0
@@ -71,6 +72,13 @@ def require_ipam(request: Request[Any]) -> None:
     if not isinstance(ipam, Mapping) or not request.ipam_type:
         shown = "" if ipam is None else f" {msgspec.json.encode(ipam).decode()}"
         raise InvalidConfig(f"ipam{shown}: 'type' is missing or is not a plugin's name")
+
+
+def optional_ipam(request: Request[Any]) -> None:
+    """Raise InvalidConfig (7) for a broken ``ipam``: for no addresses it is left out, or empty."""
+    ipam = fields.lookup(request.raw, "ipam")
+    if ipam is not None and ipam != {}:
+        require_ipam(request)
 
 
 @contextmanager
@@ -132,9 +140,11 @@ def made(kernel: Kernel, container: Netns, identity: Identity, wanted: Sublink) 
                 check_mtu(wanted.mtu, master)
                 parent, carrier = master.index, master.carrier
             # Under its own name it could be taken for a link of the host, since the kernel looks there too.
-            name = _first_name(identity)
+            name = first_name(identity)
             undo.append(lambda: remove(inside, identity, wanted.kind))
-            sock.send(wanted.build(name, parent, None if wanted.inside else container))
+            request = wanted.build(name, parent, None if wanted.inside else container)
+            if request is not None:
+                sock.send(request)
         index = devices.index(inside, name)
         inside.send(links.configure(index, name=identity.ifname, alias=identity.alias))
         link = links.get(inside, index, details=False)
@@ -143,7 +153,8 @@ def made(kernel: Kernel, container: Netns, identity: Identity, wanted: Sublink) 
         yield Made(inside, link, carrier)
 
 
-def _first_name(identity: Identity) -> str:
+def first_name(identity: Identity) -> str:
+    """Return the name that the attachment's link has for a moment."""
     return f"new-{identity.host_end[4:]}"
 
 
@@ -168,6 +179,8 @@ def addressed(request: Request[Any]) -> Iterator[Result]:
     if not request.ipam_type:
         yield Result()
         return
+    if leasing.needs_interface(request):
+        leasing.prepare(request)
     with request.delegated(request.ipam_type) as result:
         if not result.ips:
             raise InvalidConfig(f'ipam plugin "{request.ipam_type}" returned no address')
@@ -181,8 +194,16 @@ def configure(container: Netns, made: Made, wanted: Sublink, result: Result) -> 
     local = wanted.local or addressing.link_local(link.mac)
     made.sock.send(*addressing.requests(link.index, local, result.ips, result.routes))
     if made.carrier:
-        with suppress(TryLater):  # with the master's carrier it comes at any time, as without an ADD
-            addressing.wait_until_up(made.sock, link.name, addressing.OPERATIONAL)
+        await_carrier(made.sock, link.name)
+    addressing.wait_until_local(made.sock, link.index, result.ips)
+
+
+def await_carrier(sock: RouteSocket, name: str) -> None:
+    """Wait until a link passes packets, if it has a carrier: that is not ours to make, and may come later."""
+    if not links.state(sock, name)[1]:
+        return
+    with suppress(TryLater):
+        addressing.wait_until_up(sock, name, addressing.OPERATIONAL)
 
 
 def add(
@@ -236,7 +257,7 @@ def check(request: Request[Any], kernel: Kernel, wanted: Sublink) -> Link:
 
 def remove(inside: RouteSocket, identity: Identity, kind: str) -> bool:
     """Delete the attachment's link, whatever its name is by now. False if there is none."""
-    first = _first_name(identity)
+    first = first_name(identity)
     found = [
         link
         for link in links.list_links(inside, kind=kind)
@@ -262,8 +283,12 @@ def delete(request: Request[Any], kind: str) -> None:
     """
     errors: list[CNIError] = []
     what = f"{kind} {request.ifname}"
+    leased = leasing.needs_interface(request)
+    if leased:
+        attempt(errors, what, lambda: request.delegate(request.ipam_type))
     unlinked = attempt(errors, what, lambda: _unlink(request, kind))
-    if unlinked and request.ipam_type:  # an address whose link is still there must not be given again
+    # An address whose link is still there must not be given again.
+    if unlinked and request.ipam_type and not leased:
         attempt(errors, what, lambda: request.delegate(request.ipam_type))
     if errors:
         raise joined(errors)
@@ -306,14 +331,15 @@ def gc(request: Request[Any], kind: str) -> None:
 
 def _collect(network: str, kind: str, keep: set[str]) -> None:
     marks = attachment.marks(network)
-    for container in _containers():
+    for container in containers():
         with container, RouteSocket.open(container) as inside:
             for link in links.list_links(inside, kind=kind):
                 if link.alias.startswith(marks) and link.alias not in keep:
                     _delete(inside, link)
 
 
-def _containers() -> Iterator[Netns]:
+def containers() -> Iterator[Netns]:
+    """Open the namespaces that are pinned where runtimes do so; whoever takes one closes it."""
     try:
         paths = sorted(NETNS_DIRECTORY.iterdir())
     except OSError:
@@ -326,10 +352,17 @@ def _containers() -> Iterator[Netns]:
 
 
 def status(request: Request[Any], kernel: Kernel, wanted: Sublink) -> None:
-    """Raise NotAvailable (50) if the host has no master, or what the IPAM plugin's STATUS raises."""
-    if wanted.master and not wanted.inside:
-        with told(f"{wanted.kind} over {wanted.master}"):
-            if links.get(kernel.route(), wanted.master, details=False) is None:
-                raise NotAvailable(f'master "{wanted.master}": there is no such interface')
+    """Raise NotAvailable (50) if an ADD could not succeed: no such links, no master, no address left."""
+    with told(wanted.kind):
+        require_kind(kernel, wanted.kind)
+        wanted_here = wanted.master and not wanted.inside
+        if wanted_here and links.get(kernel.route(), wanted.master, details=False) is None:
+            raise NotAvailable(f'master "{wanted.master}": there is no such interface')
     if request.ipam_type:
         request.delegate(request.ipam_type)
+
+
+def require_kind(kernel: Kernel, kind: str) -> None:
+    """Raise NotAvailable (50) if the kernel has no links of a kind."""
+    if not link_kinds.is_known(kernel.route(), kind):
+        raise NotAvailable(f"this kernel has no links of kind {kind}")

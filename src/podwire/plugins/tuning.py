@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -140,24 +139,29 @@ def add(request: Request[Anything], _kernel: Any) -> Result:
     sysctls.check_allowed(options.sysctl)
     parameters = sysctls.parameters(options.sysctl, request.ifname)
     result = request.need_prev_result()
-    with told("tuning"), open_netns(request.netns) as container:
-        container.run(lambda: _set(request, options, parameters, container))
+    former: list[tuple[Parameter, str]] = []
+    with told("tuning"), open_netns(request.netns) as container, undone_on_failure() as undo:
+        if parameters:
+            undo.append(lambda: container.run(lambda: _write_back(former)))
+            # Sysctls first: an MTU below 1280 takes the interface's IPv6 away, and those of it.
+            container.run(lambda: _write(parameters, former))
+        if options.of_link:
+            _set_link(request, options, container)
     return _result(result, request.ifname, options)
 
 
-def _set(
-    request: Request[Anything], options: Settings, parameters: tuple[Parameter, ...], container: Netns
-) -> None:
-    """Do an ADD's work, in the container's namespace."""
-    former = [(one, sysctls.read(one)) for one in parameters]
-    with undone_on_failure() as undo:
-        # Sysctls first: an MTU below 1280 takes the interface's IPv6 away, and those of it.
-        for one, value in former:
-            if value is not None:
-                undo.append(partial(net_parameters.write, one.parts, value))
-            net_parameters.write(one.parts, one.value)
-        if options.of_link:
-            _set_link(request, options, container)
+def _write(parameters: tuple[Parameter, ...], former: list[tuple[Parameter, str]]) -> None:
+    """Set the sysctls of the calling thread's namespace, once all are known to be there."""
+    values = [(one, sysctls.read(one)) for one in parameters]
+    for one, value in values:
+        if value is not None:
+            former.append((one, value))
+        net_parameters.write(one.parts, one.value)
+
+
+def _write_back(former: list[tuple[Parameter, str]]) -> None:
+    for one, value in reversed(former):
+        net_parameters.write(one.parts, value)
 
 
 def _set_link(request: Request[Anything], options: Settings, container: Netns) -> None:
@@ -166,7 +170,7 @@ def _set_link(request: Request[Anything], options: Settings, container: Netns) -
     If that fails all is as before, the file too; if even that fails, the file stays for the DEL.
     """
     store, key = options.store, (request.container_id, request.ifname)
-    with RouteSocket.open() as sock, undone_on_failure() as undo:
+    with RouteSocket.open(container) as sock, undone_on_failure() as undo:
         link = _link(sock, request.ifname)
         device, inode = container.identity
         before = _before(link, options)

@@ -11,11 +11,11 @@ from podwire.kernel.host import Kernel
 from podwire.kernel.links import Link, get
 from podwire.kernel.netlink import RouteSocket
 from podwire.kernel.netns import Netns
-from podwire.kernel.routes import TABLE_MAIN, list_routes
+from podwire.kernel.routes import TABLE_LOCAL, TABLE_MAIN, list_routes
 from podwire.plugins import parsed
 from podwire.plugins.addressing import effective_routes
 from podwire.plugins.failures import KERNEL
-from podwire.plugins.parsed import IPInterface
+from podwire.plugins.parsed import IPAddress, IPInterface, IPNetwork
 
 
 def _fail(text: str) -> CNIError:
@@ -50,9 +50,12 @@ def host_end(link: Link | None, bridge: Link, result: Result, *, hairpin: bool, 
 
 
 def container_end(
-    container: Netns, ifname: str, result: Result, *, up: bool = True, kind: str = "veth"
+    container: Netns, ifname: str, result: Result, *, up: bool = True, kind: str | None = "veth"
 ) -> Link:
-    """Verify the container's end: there, its kind and MAC, up or down, every address and every route."""
+    """Verify the container's end: there, its kind and MAC, up or down, every address and every route.
+
+    Of a ``kind`` None it may be of any.
+    """
     index = result.interface_index(ifname)
     if index is None:
         raise _fail(f"prevResult.interfaces: {ifname} is missing")
@@ -60,7 +63,7 @@ def container_end(
         link = get(inside, ifname)
         if link is None:
             raise _fail(f"interface {ifname}: is missing in the container")
-        if link.kind != kind:
+        if kind is not None and link.kind != kind:
             raise _fail(f"interface {ifname}: is a {link.kind or 'device'} and no {kind}")
         _same_mac(result.interfaces[index], link)
         if link.up != up:
@@ -70,31 +73,33 @@ def container_end(
         for ip in ips:
             if parsed.interface(ip.address) not in held:
                 raise _fail(f"interface {ifname}: the address {ip.address} is missing")
-        _routes(inside, link.index, result, ifname)
+        routes(inside, link, result)
     return link
 
 
-def _routes(inside: RouteSocket, index: int, result: Result, ifname: str) -> None:
-    ips = result.ips_of(ifname)
+def routes(inside: RouteSocket, link: Link, result: Result) -> None:
+    """Verify the routes of a result; a VRF that has taken the link has those of the main table in its own."""
+    ips = result.ips_of(link.name)
     families = {ip.family for ip in ips}
-    present = {
+    master = get(inside, link.master) if link.master else None
+    vrf = master if master is not None and master.kind == "vrf" else None
+    present: set[tuple[IPNetwork, IPAddress | None, int | None]] = {
         (one.destination, way.gateway, one.table)
         for family in families
         for one in list_routes(inside, family)
         for way in one.nexthops or (one,)
-        if way.device == index
+        if way.device == link.index
     }
+    # A later plugin of the chain (sbr) may have moved those of no certain table.
+    present |= {(destination, by, None) for destination, by, table in present if table != TABLE_LOCAL}
     for route in effective_routes(result.routes, ips):
         if route.family not in families:
             continue
-        key = (
-            parsed.network(route.dst),
-            parsed.address(route.gw) if route.gw else None,
-            TABLE_MAIN if route.table is None else route.table,
-        )
+        table = vrf.data["table"] if vrf is not None and route.table in {None, TABLE_MAIN} else route.table
+        key = (parsed.network(route.dst), parsed.address(route.gw) if route.gw else None, table)
         if key not in present:
             via = f" by {route.gw}" if route.gw else ""
-            raise _fail(f"interface {ifname}: the route to {route.dst}{via} is missing")
+            raise _fail(f"interface {link.name}: the route to {route.dst}{via} is missing")
 
 
 def gateway(kernel: Kernel, bridge: Link, needed: Sequence[IPInterface]) -> None:

@@ -92,6 +92,7 @@ def no_list(case: Case) -> Iterator[Problem]:
 def status(case: Case) -> Iterator[Problem]:
     """STATUS of a plugin that could serve an ADD."""
     case.need(versions.STATUS_SINCE, "STATUS")
+    case.pod()  # what its ADD would use up is there
     yield from case.succeeded(case.run("STATUS", config=case.config()))
 
 
