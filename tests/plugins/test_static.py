@@ -16,8 +16,8 @@ from tests.plugins.helpers import Host, addresses, reaches
 ADDRESSES = [{"address": "10.1.0.5/24", "gateway": "10.1.0.1"}, {"address": "fd00:1::5/64"}]
 V4 = st.builds(lambda ip, length: IPv4Interface((ip, length)), st.ip_addresses(v=4), st.integers(0, 32))
 V6 = st.builds(
-    lambda ip, length: IPv6Interface((ip, length)),
-    st.ip_addresses(v=6).filter(lambda ip: ip.ipv4_mapped is None),  # those are told as IPv4
+    lambda number, length: IPv6Interface((number, length)),
+    st.integers(1 << 48, (1 << 128) - 1),  # those below are told as IPv4, if they are mapped ones
     st.integers(0, 128),
 )
 
