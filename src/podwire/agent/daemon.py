@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from podwire.agent import listener, systemd
+from podwire.agent import leases, listener, systemd
 from podwire.agent.counts import Counts
 from podwire.agent.host import Load, PluginHost
 from podwire.agent.pages import Pages
@@ -56,7 +56,7 @@ class Agent:
         records = Records(self._state / "agent.db")
         if records.broken is not None:
             self._log.error("ADD is refused: %s", records.broken)
-        with Kernel.open() as kernel:
+        with Kernel.open() as kernel, leases.kept(self._state / "dhcp.sqlite", self._log):
             unfinished = self._serve(kernel, records, ending)
             records.close()
             if unfinished:
