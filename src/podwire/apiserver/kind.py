@@ -87,8 +87,8 @@ class Subresource:
     """A part of an object with a path of its own, such as ``status`` or ``scale``.
 
     With ``merge`` it can be read (``view``), replaced and patched; with ``act`` something is done when an
-    object is posted to it. ``group``, ``version`` and ``kind`` are those of what is read and written; empty:
-    the object's own.
+    object is posted to it; ``connect`` is the method of the node backend that answers. ``group``, ``version``
+    and ``kind`` are those of what is read and written; empty: the object's own.
     """
 
     name: str
@@ -99,6 +99,7 @@ class Subresource:
     view: Callable[[Object], Object] = _same
     merge: Callable[[Object, Object], Object] | None = None
     act: Act | None = None
+    connect: str = ""
 
 
 STATUS = Subresource(name="status", merge=merge_status)
@@ -142,6 +143,8 @@ class Kind:
     columns: tuple[Column, ...] = ()
     schema: Mapping[str, Any] | None = None
     """OpenAPI schema of the object; references are names in :mod:`podwire.apiserver.schemas`."""
+    review: Callable[[Object, str], Object] | None = None
+    """Of a kind that is never stored: what is answered to one that is posted by a user."""
     stored_as: tuple[str, str] | None = None
     read: Callable[[Object], Object] | None = None
     write: Callable[[Object], Object] | None = None

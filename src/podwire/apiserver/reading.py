@@ -1,6 +1,7 @@
 """How a list or watch is asked for: selectors, pages, and at which revision.
 
-Source: k8s.io/apimachinery/pkg/apis/meta/internalversion/validation, k8s.io/apiserver/pkg/storage/continue.go.
+Source: k8s.io/apimachinery/pkg/apis/meta/internalversion/validation and
+k8s.io/apiserver/pkg/storage/continue.go.
 """
 
 from __future__ import annotations
