@@ -322,21 +322,23 @@ def gc(request: Request[Any], kind: str) -> None:
     if request.valid_attachments is None:
         return
     keep = {Identity(request.name, one.container_id, one.ifname).alias for one in request.valid_attachments}
+    marks = attachment.marks(request.name)
     errors: list[CNIError] = []
-    collected = attempt(errors, kind, lambda: _collect(request.name, kind, keep))
-    if collected and request.ipam_type:
+    for container in containers():
+        with container:
+            attempt(errors, kind, lambda inside=container: _collect(inside, kind, marks, keep))  # type: ignore[misc]
+    # An address whose link may still be there must not be given again.
+    if request.ipam_type and not errors:
         attempt(errors, kind, lambda: request.delegate(request.ipam_type))
     if errors:
         raise joined(errors)
 
 
-def _collect(network: str, kind: str, keep: set[str]) -> None:
-    marks = attachment.marks(network)
-    for container in containers():
-        with container, RouteSocket.open(container) as inside:
-            for link in links.list_links(inside, kind=kind):
-                if link.alias.startswith(marks) and link.alias not in keep:
-                    _delete(inside, link)
+def _collect(container: Netns, kind: str, marks: tuple[str, ...], keep: set[str]) -> None:
+    with RouteSocket.open(container) as inside:
+        for link in links.list_links(inside, kind=kind):
+            if link.alias.startswith(marks) and link.alias not in keep:
+                _delete(inside, link)
 
 
 def containers() -> Iterator[Netns]:
