@@ -298,6 +298,8 @@ def delete(request: Request[Any], kind: str) -> None:
 def _unlink(request: Request[Any], kind: str) -> None:
     container = open_netns_if_there(request.netns)
     if container is None:
+        if not request.netns:
+            _unlink_anywhere(identity_of(request), kind)
         return
     with container, RouteSocket.open(container) as inside:
         if remove(inside, identity_of(request), kind):
@@ -315,6 +317,14 @@ def _unlink(request: Request[Any], kind: str) -> None:
             and link.mac == result.interfaces[index].mac.lower()
         ):
             _delete(inside, link)
+
+
+def _unlink_anywhere(identity: Identity, kind: str) -> None:
+    """The runtime does not say where the container is, but its namespace may be pinned all the same."""
+    for container in containers():
+        with container, RouteSocket.open(container) as inside:
+            if remove(inside, identity, kind):
+                return
 
 
 def gc(request: Request[Any], kind: str) -> None:
