@@ -13,16 +13,6 @@ from podwire.conformance.findings import Status
 pytestmark = pytest.mark.kernel
 
 CHECKS = ["address-twice", "del-netns-gone", "gc", "key-missing"]
-    "add",
-    "address-twice",
-    "check",
-    "del",
-    "del-netns-gone",
-    "gc",
-    "key-missing",
-    "field-type",
-    "status",
-]
 
 
 def test_no_finding(tmp_path: Path) -> None:
