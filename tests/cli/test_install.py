@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from podwire.cli.__main__ import main
+from podwire.cni.config import parse_list
 from podwire.plugins import TYPES, conflist
 from tests.agent.helpers import Process
 from tests.cli.helpers import output
@@ -184,12 +185,13 @@ def test_the_network_is_what_was_asked_for(node: Node) -> None:
         assert (found["name"], found["cniVersion"], plugin["type"]) == ("podwire", "1.0.0", "podwire")
         assert (plugin["mode"], plugin["mtu"]) == ("bridge", 1400)
         assert plugin["capabilities"]["portMappings"] is True
-        assert "10.7.0.0/16" in json.dumps(plugin)
+        assert plugin["subnets"] == ["10.7.0.0/16"]
+        parsed = parse_list(node.network.read_bytes())
+        assert (parsed.name, parsed.cni_version) == ("podwire", "1.1.0")
         assert f"replaced {node.network}" in node.run()
     found = json.loads(node.network.read_text())["plugins"][0]
     assert (found["mode"], "mtu" in found) == ("routed", False)
-    assert "10.202.0.0/16" in json.dumps(found)
-    assert "fd5a:202::/64" in json.dumps(found)
+    assert found["subnets"] == ["10.202.0.0/16", "fd5a:202::/64"]
 
 
 def test_a_network_of_somebody_else_that_comes_first_is_told(node: Node) -> None:
@@ -245,7 +247,9 @@ def test_somebody_elses_files_are_named_and_nothing_changes(node: Node) -> None:
     assert node.all() == {"bin": before["bin"], "conf": {}}
 
 
-def test_an_edited_network_is_somebody_elses_until_it_is_uninstalled(node: Node) -> None:
+def test_an_edited_network_is_not_written_over_and_no_edit_is_lost(node: Node) -> None:
+    """Nor does it come back when the plugin that it names has gone."""
+    kept = node.network.with_name(f"{conflist.NAME}.before-podwire")
     with node.ready(GOOD):
         node.run()
         edited = json.loads(node.network.read_text())
@@ -258,7 +262,23 @@ def test_an_edited_network_is_somebody_elses_until_it_is_uninstalled(node: Node)
         node.run("--force")
         assert json.loads(node.network.read_text()) != edited
     node.run("--uninstall")
-    assert json.loads(node.network.read_text()) == edited
+    assert {path.name for path in node.conf.iterdir()} == {kept.name}
+    assert json.loads(kept.read_text()) == edited
+    kept.rename(node.network)
+    assert node.run("--uninstall") == f"removed {node.network} (before: {kept})\n"
+    assert {path.name for path in node.conf.iterdir()} == {kept.name}
+    assert json.loads(kept.read_text()) == edited
+
+
+def test_a_network_of_somebody_else_under_our_name_comes_back(node: Node) -> None:
+    node.conf.mkdir()
+    node.network.write_text('{"name": "theirs"}')
+    before = contents(node.conf)
+    with node.ready(GOOD):
+        node.run("--force")
+    node.network.write_text(node.network.read_text().replace('"routed"', '"bridge"'))
+    assert f"restored {node.network}" in node.run("--uninstall")
+    assert contents(node.conf) == before
 
 
 def test_a_refused_network_is_found_before_the_programs_are_written(node: Node) -> None:

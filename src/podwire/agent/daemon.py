@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import logging
 import os
+import pkgutil
 import signal
 import sys
 from pathlib import Path
 from types import FrameType
 
+import podwire.cni
+import podwire.dhcp
+import podwire.ipam
+import podwire.kernel
+import podwire.plugins
 from podwire.agent import leases, listener, systemd
 from podwire.agent.counts import Counts
 from podwire.agent.host import Load, PluginHost
@@ -22,7 +29,7 @@ from podwire.agent.server import Server
 from podwire.agent.settings import Settings
 from podwire.kernel.errors import KernelError
 from podwire.kernel.host import Kernel
-from podwire.plugins import TYPES, load
+from podwire.plugins import load
 
 SWITCH_SECONDS = 0.0005
 """How long a thread may keep the interpreter: the threads are mostly in system calls."""
@@ -48,16 +55,13 @@ class Agent:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, end)
-        for type in TYPES:
-            try:
-                self._load(type)
-            except ImportError as error:
-                self._log.error("plugin %s cannot be loaded: %s", type, error)
+        import_everything(self._log)
         records = Records(self._state / "agent.db")
         if records.broken is not None:
             self._log.error("ADD is refused: %s", records.broken)
-        with Kernel.open() as kernel, leases.kept(self._state / "dhcp.sqlite", self._log):
-            unfinished = self._serve(kernel, records, ending)
+        with Kernel.open() as kernel:
+            with leases.kept(self._state / "dhcp.sqlite", self._log):
+                unfinished = self._serve(kernel, records, ending)
             records.close()
             if unfinished:
                 # Their threads hold what closing would wait for; the records tell the next agent of them.
@@ -98,6 +102,21 @@ class Agent:
         for each in periodic:
             each.close()
         return unfinished
+
+
+def import_everything(log: logging.Logger) -> None:
+    """Import what plugins import when they need it: its files may be another version's by then.
+
+    A module that cannot be imported costs the requests that need it.
+    """
+    for package in (podwire.kernel, podwire.cni, podwire.ipam, podwire.dhcp, podwire.plugins):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            if module.name.endswith("__main__"):
+                continue
+            try:
+                importlib.import_module(module.name)
+            except ImportError as error:
+                log.error("%s cannot be loaded: %s", module.name, error)
 
 
 def _warm(kernel: Kernel, log: logging.Logger) -> None:

@@ -119,6 +119,7 @@ def _configure(container: Netns, inside: RouteSocket, link: Link, result: Result
     else:  # what happens on it is the container's business
         inside.send(links.configure(link.index, up=True))
     sublink.await_carrier(inside, link.name)
+    addressing.wait_until_local(inside, link.index, result.ips)
 
 
 def check(request: Request[Config], kernel: Kernel) -> None:

@@ -190,7 +190,8 @@ def addressed(request: Request[Any]) -> Iterator[Result]:
 def configure(container: Netns, made: Made, wanted: Sublink, result: Result) -> None:
     """Give the link its addresses and routes and set it up; returns when packets pass, if they can."""
     link = made.link
-    container.run(lambda: addressing.write_sysctls(link.name, result.ips, announce=wanted.announce))
+    announce = wanted.announce and bool(result.ips)
+    container.run(lambda: addressing.write_sysctls(link.name, result.ips, announce=announce))
     local = wanted.local or addressing.link_local(link.mac)
     made.sock.send(*addressing.requests(link.index, local, result.ips, result.routes))
     if made.carrier:
