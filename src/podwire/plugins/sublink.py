@@ -284,9 +284,7 @@ def delete(request: Request[Any], kind: str) -> None:
     """
     errors: list[CNIError] = []
     what = f"{kind} {request.ifname}"
-    leased = leasing.needs_interface(request)
-    if leased:
-        attempt(errors, what, lambda: request.delegate(request.ipam_type))
+    leased = leasing.give_back(errors, request, what)
     unlinked = attempt(errors, what, lambda: _unlink(request, kind))
     # An address whose link is still there must not be given again.
     if unlinked and request.ipam_type and not leased:
