@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from podwire.agent.daemon import Agent
+from podwire.agent.daemon import Agent, import_everything
 from podwire.agent.settings import Settings
 from podwire.cni.plugin import Plugin
 from podwire.plugins import load
@@ -230,6 +231,7 @@ class Forked(Running):
         self.socket = root / "run" / "agent.sock"
         self.log = root.with_name(f"{root.name}.log")
         self._status: int | None = None
+        import_everything(logging.getLogger())  # once here, in place of once in every copy
         self.pid = os.fork()
         if self.pid == 0:
             try:
@@ -247,6 +249,7 @@ class Forked(Running):
         settings: Settings,
         prepare: Callable[[], object] | None,
     ) -> None:
+        gc.freeze()  # the heap of the tests is not the agent's to look through
         log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)

@@ -277,6 +277,7 @@ def test_another_pods_interface_is_never_changed_by_an_old_file(host: Host) -> N
     net = config(host, mtu=1400)
     host.add(net, "one", result=wire(host, "one", "10.1.0.5/24"))
     wire(host, "two", "10.2.0.5/24", number=2)
+    run("ip", "-n", "two", "link", "set", "eth0", "mtu", "1450")
     before = interface("two")
     host.delete(net, "one", netns="/run/netns/two")
     assert interface("two") == before

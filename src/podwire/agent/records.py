@@ -111,6 +111,7 @@ class Records:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
+        self._read_lock = threading.Lock()
         self._inode = 0
         self.boot_id = boot_id()
         self.changes = 0
@@ -232,7 +233,7 @@ class Records:
             with suppress(RecordsBroken):
                 self.tidy(always=True)
             self.broken = RecordsBroken(self._path, "closed")
-            with self._lock:
+            with self._lock, self._read_lock:
                 self._reader.close()
                 self._writer.close()
 
@@ -262,7 +263,8 @@ class Records:
         if self.broken is not None:
             raise self.broken
         try:
-            yield self._reader
+            with self._read_lock:
+                yield self._reader
         except sqlite3.Error as error:
             raise self._failure(error) from error
 

@@ -190,7 +190,8 @@ def addressed(request: Request[Any]) -> Iterator[Result]:
 def configure(container: Netns, made: Made, wanted: Sublink, result: Result) -> None:
     """Give the link its addresses and routes and set it up; returns when packets pass, if they can."""
     link = made.link
-    container.run(lambda: addressing.write_sysctls(link.name, result.ips, announce=wanted.announce))
+    announce = wanted.announce and bool(result.ips)
+    container.run(lambda: addressing.write_sysctls(link.name, result.ips, announce=announce))
     local = wanted.local or addressing.link_local(link.mac)
     made.sock.send(*addressing.requests(link.index, local, result.ips, result.routes))
     if made.carrier:
@@ -283,9 +284,7 @@ def delete(request: Request[Any], kind: str) -> None:
     """
     errors: list[CNIError] = []
     what = f"{kind} {request.ifname}"
-    leased = leasing.needs_interface(request)
-    if leased:
-        attempt(errors, what, lambda: request.delegate(request.ipam_type))
+    leased = leasing.give_back(errors, request, what)
     unlinked = attempt(errors, what, lambda: _unlink(request, kind))
     # An address whose link is still there must not be given again.
     if unlinked and request.ipam_type and not leased:
@@ -297,6 +296,8 @@ def delete(request: Request[Any], kind: str) -> None:
 def _unlink(request: Request[Any], kind: str) -> None:
     container = open_netns_if_there(request.netns)
     if container is None:
+        if not request.netns:
+            _unlink_anywhere(identity_of(request), kind)
         return
     with container, RouteSocket.open(container) as inside:
         if remove(inside, identity_of(request), kind):
@@ -314,6 +315,14 @@ def _unlink(request: Request[Any], kind: str) -> None:
             and link.mac == result.interfaces[index].mac.lower()
         ):
             _delete(inside, link)
+
+
+def _unlink_anywhere(identity: Identity, kind: str) -> None:
+    """The runtime does not say where the container is, but its namespace may be pinned all the same."""
+    for container in containers():
+        with container, RouteSocket.open(container) as inside:
+            if remove(inside, identity, kind):
+                return
 
 
 def gc(request: Request[Any], kind: str) -> None:
