@@ -28,7 +28,7 @@ REFUSED = Difference(
 TABLE = Difference(
     "vrf-other-table",
     "* ADD vrf one eth0 / *",
-    "a VRF that has another table than the configuration wants is refused, not taken for the one that is meant",
+    "a VRF that has another table than the configuration wants is refused, not taken as it is",
 )
 THEIRS = Difference(
     "vrf-of-others",
