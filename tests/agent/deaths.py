@@ -21,6 +21,7 @@ from podwire.kernel.removal import LinkRemover
 STEPS: tuple[tuple[Any, str], ...] = (
     (NetlinkSocket, "send"),
     (Nft, "run"),
+    (Nft, "write"),
     (sysctl, "write_all"),
     (AddressDirectory, "locked"),
     (Leases, "reserve"),

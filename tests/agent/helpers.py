@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from podwire.agent.daemon import Agent
+from podwire.agent.daemon import Agent, import_everything
 from podwire.agent.settings import Settings
 from podwire.cni.plugin import Plugin
-from podwire.plugins import TYPES, load
+from podwire.plugins import load
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 20.0
@@ -231,8 +231,7 @@ class Forked(Running):
         self.socket = root / "run" / "agent.sock"
         self.log = root.with_name(f"{root.name}.log")
         self._status: int | None = None
-        for each in TYPES:
-            load(each)  # once here, in place of once in every copy
+        import_everything(logging.getLogger())  # once here, in place of once in every copy
         self.pid = os.fork()
         if self.pid == 0:
             try:

@@ -68,7 +68,7 @@ def test_an_add_that_is_killed_is_undone(start: Start, pod: Pod, tmp_path: Path,
         assert agent.attachments() == records
     else:
         pytest.fail("it never succeeded")
-    assert {"Records.begin", "Records.complete", "Client.send", "Nft.run"} <= died
+    assert {"Records.begin", "Records.complete", "Client.send", "Nft.write"} <= died
     assert which != "bridge" or {"Leases.reserve", "NetlinkSocket.send"} <= died
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from podwire.agent import http, protocol
 from podwire.agent.http import Asked, Head, Refused
 
-TOKENS = st.from_regex(r"[A-Za-z][A-Za-z0-9-]{0,20}", fullmatch=True)
-VALUES = st.from_regex(r"[!-~]([ -~]{0,30}[!-~])?", fullmatch=True)
+TOKENS = st.text("abcXYZ019-_", min_size=1, max_size=12)
+VALUES = st.text([chr(code) for code in range(32, 127)], max_size=30).map(str.strip)
 RESERVED = {"host", "content-length", "transfer-encoding", "expect"}
 
 
@@ -130,7 +130,7 @@ def test_a_caller_that_stops_is_not_waited_for() -> None:
     assert caught.value.status == 408
 
 
-NAMES = st.from_regex(r"(CNI|PODWIRE)_[A-Z_]{0,10}", fullmatch=True) | st.just("TRACEPARENT")
+NAMES = st.sampled_from(["CNI_ARGS", "CNI_", "CNI_NETNS", "PODWIRE_X", "TRACEPARENT", "BAGGAGE"])
 ANYTHING = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=20)
 
 

@@ -375,3 +375,11 @@ def test_the_host_s_own_namespace_is_refused_also_from_another_mount_namespace(
     )
     assert "'code': 8" in done.stdout
     assert "should not be the same" in done.stdout
+
+
+def test_dhcp_leases_are_kept_by_the_agent(start: Start, root: Path) -> None:
+    agent = start()
+    config = {"cniVersion": "1.1.0", "name": "net", "type": "dhcp", "ipam": {"type": "dhcp"}}
+    answer = cni(agent.socket, "STATUS", config, "")
+    assert answer.exit == 0, answer.body
+    assert (root / "lib" / "dhcp.sqlite").exists()

@@ -25,8 +25,10 @@ CHECKS = "field-type prev-result-passed side-by-side check-damage del-netns-gone
 LOOK = """
 for inside in "" "-n pod"; do
   ip $inside -br link | cut -d' ' -f1 | sort
-  ip $inside address | grep -E 'inet|mtu|link/' | sed 's/ state.*//'
-  ip $inside rule; ip $inside -6 rule; ip $inside route show table all; ip $inside -6 route show table all
+  ip $inside address | grep -E 'inet|mtu|link/' | sed 's/ state.*//; s/<.*>//'
+  for family in -4 -6; do
+    ip $inside $family rule; ip $inside $family route show table all | sed 's/ linkdown//' | grep -v ff00
+  done
 done
 ls -R $DATA; nft list ruleset | grep -c elements
 """

@@ -23,7 +23,12 @@ WAY = Difference(
     go="0",
     ours="1",
 )
-DIFFERENCES = (WAY,)
+FILTER = Difference(
+    "bridge-vlan-filter",
+    "1. ADD bridge one eth0 / *",
+    "VLANs on a bridge that does not filter would part nobody; one with ports of others is not changed",
+)
+DIFFERENCES = (WAY, FILTER)
 
 
 def vlans(world: World) -> list[list[tuple[int, list[str]]]]:
@@ -50,3 +55,18 @@ def test_ports_and_their_vlans(twins: Twins, options: dict[str, Any]) -> None:
     gateway = [WAY] if "isGateway" in options else []
     renames = [(r"veth[0-9a-f]{8}|vgw[0-9a-f]{12}", "<way to the gateway>")]
     twins(scenario, DAD, PORT_ADVERTISEMENTS, *gateway, FILE_MODE, renames=renames)
+
+
+def test_a_bridge_of_others_that_does_not_filter(twins: Twins) -> None:
+    def scenario(world: World) -> None:
+        for line in (
+            "link add cni0 address 02:00:00:00:00:01 type bridge",
+            "link add p0 address 02:00:00:00:00:02 type veth peer p1 address 02:00:00:00:00:03",
+            "link set p0 master cni0",
+            "link set cni0 up",
+        ):
+            world.sh("ip", *line.split())
+        net = {"type": "bridge", "bridge": "cni0", "ipam": ipam("10.1.0.0/24"), "vlan": 100}
+        world.add(net, world.pod("one"))
+
+    twins(scenario, FILTER)

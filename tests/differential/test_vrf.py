@@ -25,7 +25,18 @@ REFUSED = Difference(
     "an ADD that is refused makes no VRF",
     ours=ABSENT,
 )
-DIFFERENCES = (ROUTES, REFUSED)
+TABLE = Difference(
+    "vrf-other-table",
+    "* ADD vrf one eth0 / *",
+    "a VRF that has another table than the configuration wants is refused, not taken as it is",
+)
+THEIRS = Difference(
+    "vrf-of-others",
+    "* DEL vrf one eth0 / state / one / * / blue*",
+    "DEL leaves a VRF that was there before and is not ours",
+    go=ABSENT,
+)
+DIFFERENCES = (ROUTES, REFUSED, TABLE, THEIRS)
 NET = {"type": "vrf", "vrfname": "blue"}
 
 
@@ -62,4 +73,14 @@ def test_what_is_refused(twins: Twins) -> None:
         world.add(NET, "one", prev_result=result)
         world.add({**NET, "vrfname": "red"}, "one", prev_result=result)
 
-    twins(scenario, *DIFFERENCES)
+    twins(scenario, ROUTES, REFUSED)
+
+
+def test_a_vrf_that_is_there_before(twins: Twins) -> None:
+    def scenario(world: World) -> None:
+        result = wire(world, world.pod("one"), "10.1.0.5/24")
+        world.sh("ip", "link", "add", "name", "blue", "type", "vrf", "table", "7", pod="one")
+        world.add({**NET, "table": 9}, "one", prev_result=result)
+        world.delete(NET, "one")
+
+    twins(scenario, TABLE, THEIRS)

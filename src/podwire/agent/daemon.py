@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import logging
 import os
+import pkgutil
 import signal
 import sys
 from pathlib import Path
 from types import FrameType
 
+import podwire.cni
+import podwire.dhcp
+import podwire.ipam
+import podwire.kernel
+import podwire.plugins
 from podwire.agent import leases, listener, systemd
 from podwire.agent.counts import Counts
 from podwire.agent.host import Load, PluginHost
@@ -56,8 +63,9 @@ class Agent:
         records = Records(self._state / "agent.db")
         if records.broken is not None:
             self._log.error("ADD is refused: %s", records.broken)
-        with Kernel.open() as kernel, leases.kept(self._state / "dhcp.sqlite", self._log):
-            unfinished = self._serve(kernel, records, ending)
+        with Kernel.open() as kernel:
+            with leases.kept(self._state / "dhcp.sqlite", self._log):
+                unfinished = self._serve(kernel, records, ending)
             records.close()
             if unfinished:
                 # Their threads hold what closing would wait for; the records tell the next agent of them.
@@ -90,6 +98,7 @@ class Agent:
             each.start()
         self._log.info("serving on %s as process %d", self._path, os.getpid())
         systemd.notify("READY=1", f"STATUS=serving on {self._path}")
+        import_everything(self._log)
         os.read(ending, 8)  # goes on after a signal's handler, as os.eventfd_read does not
         self._log.info("ending")
         systemd.notify("STOPPING=1")
@@ -98,6 +107,21 @@ class Agent:
         for each in periodic:
             each.close()
         return unfinished
+
+
+def import_everything(log: logging.Logger) -> None:
+    """Import what plugins import when they need it: its files may be another version's by then.
+
+    A module that cannot be imported costs the requests that need it.
+    """
+    for package in (podwire.kernel, podwire.cni, podwire.ipam, podwire.dhcp, podwire.plugins):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            if module.name.endswith("__main__"):
+                continue
+            try:
+                importlib.import_module(module.name)
+            except ImportError as error:
+                log.error("%s cannot be loaded: %s", module.name, error)
 
 
 def _warm(kernel: Kernel, log: logging.Logger) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 HEAD_MAX = 16 << 10
 """Bytes that the request line and the headers may have together."""
-BODY_MAX = 17 << 20
+BODY_MAX = 8 << 20
 """Bytes that a body may have: the list of valid attachments of a GC is the longest."""
 READ_SECONDS = 10.0
 """How long a caller may keep us waiting between two parts of its request, or of its reading the answer."""

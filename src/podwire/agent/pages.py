@@ -66,9 +66,12 @@ class Pages:
             self._host.kernel.nft.check(_HARMLESS)
         except KernelError as error:
             found.append(Problem("masquerading and host ports are refused", str(error)))
-        hanging = [client.subject for client in self._clients() if client.late]
-        found += [Problem("a request hangs; its container waits", subject) for subject in hanging]
         return found
+
+    def hanging(self) -> list[Problem]:
+        """Return the requests that go on past their deadline: what they hold waits, all else is served."""
+        late = [client.subject for client in self._clients() if client.late]
+        return [Problem("a request hangs; its container waits", subject) for subject in late]
 
     def ready(self, _words: Mapping[str, str]) -> tuple[int, object]:
         """Whether everything can be served, and if not, what is wrong."""
@@ -98,7 +101,7 @@ class Pages:
                 {"request": client.subject, "seconds": round(now - client.began, 3), "late": client.late}
                 for client in self._clients()
             ],
-            "problems": self.problems(),
+            "problems": self.problems() + self.hanging(),
         }
 
     def attachments(self, _words: Mapping[str, str]) -> tuple[int, object]:

@@ -25,7 +25,7 @@ from podwire.cni.process import Reply
 PREFIX = "/cni/v1/"
 CONTENT_TYPE = "application/vnd.podwire.cni"
 DEFAULT_TIMEOUT = 60.0
-LONGEST_TIMEOUT = 86400.0
+LONGEST_TIMEOUT = 3600.0
 """Seconds; a caller that says more is told so."""
 
 _TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")

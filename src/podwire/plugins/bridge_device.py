@@ -112,7 +112,7 @@ def _ensure(kernel: Kernel, wanted: Wanted) -> tuple[Link, bool]:
         kind = link.kind or "device"
         raise InvalidConfig(f"bridge {wanted.name}: exists already and is no bridge but a {kind}")
     if not made and not is_ours(link):
-        _refuse_advertisements(kernel, link.name)
+        refuse_advertisements(kernel, link.name)
     return link, made
 
 
