@@ -62,7 +62,7 @@ def attempt(target: Target, data: bytes) -> Failure | None:
 
 
 def fuzz(target: Target, seconds: float, source: random.Random) -> tuple[int, bytes, Failure | None]:
-    """Try the corpus, then mutations until the time is over or one fails: how many, and the smallest failure."""
+    """Try the corpus, then mutations until the time is over or one fails: how many, and what failed."""
     target.prepare()
     tried = 0
     for data in target.corpus:
