@@ -179,8 +179,9 @@ def _skeleton() -> _Skeleton:
 
 def prepare(nft: Nft, *chains: Chain) -> str:
     """The commands that must come before elements in the same transaction; empty if everything is right."""
-    present = _present(nft)
+    # Taken before: if the rules are read anew now, or by another thread, nothing is known of that reading.
     reading = nft.reading
+    present = _present(nft)
     text = "".join(chain.text(present) for chain in chains)
     if _skeleton().rules - present:
         return _renewal(present) + text
@@ -252,11 +253,12 @@ def commit(
                     run(nft, preparation, changes)
                     return
                 complete(nft, preparation)
+        reading = nft.reading
         if beside is not None and beside[1](nft):
             with exclusive(deadline):
                 complete(nft, beside[1](nft))
         elif beside is not None:
-            _note_right(nft, nft.reading, (beside[0],))
+            _note_right(nft, reading, (beside[0],))
     # Somebody changes nftables all the time; that these rules go just now is not to be expected.
     nft.write(changes)
 
