@@ -32,12 +32,12 @@ test bench fuzz shim: NEEDS += gcc:gcc musl-gcc:musl-tools /usr/include/stdio.h:
 help:
 	@echo 'make demo    run examples/hello on this machine, check every claim, take it down (root)'
 	@echo 'make test    all tests (root: the kernel tests too)'
-	@echo 'make test-kernel   what this kernel may lack (vlan, ipvlan, dummy, vrf, bridge VLANs), in user-mode Linux (root)'
+	@echo 'make test-kernel   what this kernel may lack (vlan, ipvlan, dummy, vrf, bridge VLANs), in user-mode Linux (root); TEST_KERNEL_SECONDS (290)'
 	@echo 'make lint    format, lint, types, layers'
 	@echo 'make bench   speed beside the Go plugins and the bare netlink floor (root)'
 	@echo 'make fuzz    look for inputs that break the parsers, FUZZ_SECONDS (60) long'
 	@echo 'make soak    nodes killed at random while pods come and go, SOAK_MINUTES (5) long (root)'
-	@echo 'make shim    compile shim/podwire.c for this machine'
+	@echo 'make shim    compile the shim for this machine'
 	@echo 'make wheel   a wheel in dist/ with the shim for each architecture, checked'
 	@echo 'make setup   install what is missing: Debian packages, .venv, the podwire command'
 	@echo 'make lock    resolve requirements.lock again from pyproject.toml'
@@ -71,7 +71,7 @@ $(STAMP): requirements.lock pyproject.toml | packages
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(SHIM): shim/podwire.c shim/build.py | packages
+$(SHIM): $(wildcard shim/*.[ch]) shim/build.py | packages
 	@$(PYTHON) shim/build.py
 
 shim: packages $(SHIM)

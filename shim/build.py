@@ -17,7 +17,6 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SOURCE = HERE / "podwire.c"
 ARCHES = ("x86_64", "aarch64")
 """What a wheel has a shim for, as ``uname -m`` calls them."""
 NATIVE = platform.machine()
@@ -45,6 +44,11 @@ class NoCompiler(Exception):
     """Nothing here can compile a shim; the text says what would."""
 
 
+def sources() -> list[Path]:
+    """The files that it is made of, in an order that is always the same."""
+    return sorted(HERE.glob("*.[ch]"))
+
+
 def zig(arch: str) -> list[str]:
     """PyPI's ziglang as a C compiler for ``arch``; NoCompiler if it is not installed."""
     if importlib.util.find_spec("ziglang") is None:
@@ -66,10 +70,11 @@ def compile(target: Path, compiler: list[str], *, sanitize: bool = False) -> Non
     """Write the shim to ``target``, in one step; CalledProcessError if the compiler refuses it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     new = target.with_name(f".{target.name}.{os.getpid()}")
+    names = [path.name for path in sources() if path.suffix == ".c"]
     flags = _SANITIZED if sanitize else _SMALL
     try:
-        # Run in the source's directory, by its bare name: no path of this machine gets into the program.
-        subprocess.run([*compiler, *_STRICT, *flags, "-o", str(new), SOURCE.name], cwd=HERE, check=True)
+        # Run in the sources' directory, by their bare names: no path of this machine gets into the program.
+        subprocess.run([*compiler, *_STRICT, *flags, "-o", str(new), *names], cwd=HERE, check=True)
         new.chmod(0o755)
         new.replace(target)
     finally:

@@ -13,212 +13,40 @@
  * status. Nothing of it is written before all of it is here. The sending side stays open until then: its end
  * tells the agent that the caller has gone.
  */
-#define _GNU_SOURCE
+#include "podwire.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
-#include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
     ENVIRONMENT_MAX = 256 << 10,
     STDIN_MAX = (8 << 20) - ENVIRONMENT_MAX, /* together what the agent takes */
-    ANSWER_MAX = 16 << 20,  /* of the body */
     HEADERS_MAX = 8 << 10,
     TYPE_MAX = 64,
-    PATH_LENGTH = 4096,
     DEFAULT_MS = 60 * 1000, /* CNI hands plugins no deadline: neither the specification nor libcni has one */
     TIMEOUT_MAX_MS = 3600 * 1000,
     ABSENT_MS = 1000,       /* how long an agent that is not there may take to come back: it may be restarting */
     RETRY_MS = 10,
     VERSION_STDIN_MS = 200, /* VERSION needs nothing of stdin, and a caller may never close it */
-    LAST_WORDS_MS = 1000,
 };
-
-enum { INVALID_ENVIRONMENT = 4, IO_FAILURE = 5, DECODE_FAILURE = 6, TRY_LATER = 11, NOT_AVAILABLE = 50 };
 
 /* `podwire install` knows our programs by the mark, and writes the path of another socket behind it. */
 struct settings {
     char mark[24];
-    char socket[sizeof(((struct sockaddr_un *)0)->sun_path)];
+    char socket[SOCKET_PATH];
 };
 static const volatile struct settings settings = {"podwire-shim settings 1", "/run/podwire/agent.sock"};
 
-struct text {
-    size_t length;
-    char bytes[PATH_LENGTH * 2];
-};
-
-struct answer {
-    unsigned status, exit;
-    size_t length, errors; /* of the body, and of its end that is for stderr */
-    int has_length, has_exit, has_errors;
-};
-
 extern char **environ;
-static const char *command = "";
-static int64_t deadline;
-static char socket_path[sizeof(((struct sockaddr_un *)0)->sun_path)];
 static char environment[ENVIRONMENT_MAX];
 static char input[STDIN_MAX + 1];
 static char received[HEADERS_MAX + ANSWER_MAX];
-
-static int64_t now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
-}
-
-static int until(int64_t end)
-{
-    int64_t left = end - now();
-    return left > 0 ? (int)left : 0;
-}
-
-/* Wait for an event until a time: 0 if it came. Errors show when the file is used. */
-static int wait_for(int fd, short events, int64_t end)
-{
-    struct pollfd one = {.fd = fd, .events = events};
-    int found;
-    do
-        found = poll(&one, 1, until(end));
-    while (found < 0 && errno == EINTR);
-    return found > 0 ? 0 : -1;
-}
-
-/* Add strings, the last one followed by NULL; what does not fit is left out. */
-static void say(struct text *text, ...)
-{
-    va_list parts;
-    va_start(parts, text);
-    for (const char *part; (part = va_arg(parts, const char *));)
-        while (*part && text->length < sizeof text->bytes)
-            text->bytes[text->length++] = *part++;
-    va_end(parts);
-}
-
-static const char *decimal(uint64_t number, char space[static 21])
-{
-    char *at = space + 20;
-    *at = 0;
-    do
-        *--at = (char)('0' + number % 10);
-    while (number /= 10);
-    return at;
-}
-
-static int write_all(int fd, const char *data, size_t size)
-{
-    while (size) {
-        /* No more at once than a pipe that is ready takes without blocking (PIPE_BUF). */
-        if (wait_for(fd, POLLOUT, deadline))
-            return errno = ETIMEDOUT, -1;
-        ssize_t written = write(fd, data, size < 4096 ? size : 4096);
-        if (written < 0 && errno != EINTR && errno != EAGAIN)
-            return -1;
-        if (written > 0)
-            data += written, size -= (size_t)written;
-    }
-    return 0;
-}
-
-/* The length of the UTF-8 character (RFC 3629) at `at`; 0 if there is none. */
-static size_t character(const unsigned char *at, size_t size)
-{
-    static const struct { unsigned char first, last, low, high, length; } forms[] = {
-        {0x00, 0x7f, 0, 0, 1},       {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
-        {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
-        {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
-    };
-    for (size_t n = 0; n < sizeof forms / sizeof *forms; n++) {
-        size_t length = forms[n].length;
-        if (*at < forms[n].first || *at > forms[n].last)
-            continue;
-        if (length > size || (length > 1 && (at[1] < forms[n].low || at[1] > forms[n].high)))
-            return 0;
-        for (size_t k = 2; k < length; k++)
-            if (at[k] < 0x80 || at[k] > 0xbf)
-                return 0;
-        return length;
-    }
-    return 0;
-}
-
-/* Write a JSON string; what is no UTF-8 becomes U+FFFD. */
-static size_t quote(char *out, const struct text *text)
-{
-    static const char digits[] = "0123456789abcdef";
-    char *to = out;
-    *to++ = '"';
-    for (size_t at = 0; at < text->length;) {
-        const unsigned char *from = (const unsigned char *)text->bytes + at;
-        size_t length = character(from, text->length - at);
-        if (!length) {
-            memcpy(to, "\\ufffd", 6), to += 6, at++;
-        } else if (*from < 0x20 || *from == 0x7f) {
-            memcpy(to, "\\u00", 4), to[4] = digits[*from >> 4], to[5] = digits[*from & 15], to += 6, at++;
-        } else {
-            if (*from == '"' || *from == '\\')
-                *to++ = '\\';
-            memcpy(to, from, length), to += length, at += length;
-        }
-    }
-    *to++ = '"';
-    return (size_t)(to - out);
-}
-
-/* Print an error as the CNI specification has it (section 5), and end. */
-static _Noreturn void fail(int code, const struct text *message, const struct text *details)
-{
-    static char out[2 * 6 * sizeof message->bytes + 256];
-    static struct text head;
-    size_t size;
-    char number[21];
-    say(&head, "{\n    \"cniVersion\": \"1.1.0\",\n    \"code\": ", decimal((unsigned)code, number),
-        ",\n    \"msg\": ", NULL);
-    memcpy(out, head.bytes, size = head.length);
-    size += quote(out + size, message);
-    if (details->length) {
-        memcpy(out + size, ",\n    \"details\": ", 17), size += 17;
-        size += quote(out + size, details);
-    }
-    memcpy(out + size, "\n}\n", 3), size += 3;
-    deadline = now() + LAST_WORDS_MS;
-    (void)!write_all(STDOUT_FILENO, out, size);
-    _exit(1);
-}
-
-static _Noreturn void refuse(int code, const char *what, const char *value, const char *why)
-{
-    static struct text message, details;
-    say(&message, what, value, why, NULL);
-    fail(code, &message, &details);
-}
-
-/* Failures that the same call may not meet again. STATUS has a code of its own for them. */
-static _Noreturn void unavailable(const char *what, const char *why, const char *hint)
-{
-    static struct text message, details;
-    say(&message, "podwire agent on ", socket_path, ": ", what, why, NULL);
-    say(&details, hint, NULL);
-    fail(strcmp(command, "STATUS") ? TRY_LATER : NOT_AVAILABLE, &message, &details);
-}
-
-static _Noreturn void late(const char *what)
-{
-    unavailable(what, " before the deadline (PODWIRE_TIMEOUT, 60 s by default)", "");
-}
 
 /* The milliseconds of "90", "1.5", "500ms" or "1h2m3s"; -1 if it is no such thing, or no sensible one. */
 static int64_t duration(const char *text)
@@ -370,64 +198,6 @@ static size_t read_input(void)
         if (!got)
             return size;
     }
-}
-
-static int read_number(const char *text, size_t size, size_t *number)
-{
-    *number = 0;
-    if (!size || size > 9)
-        return -1;
-    for (size_t n = 0; n < size; n++) {
-        if (text[n] < '0' || text[n] > '9')
-            return -1;
-        *number = *number * 10 + (size_t)(text[n] - '0');
-    }
-    return 0;
-}
-
-/* Read the head of an answer, up to the empty line: 0 if it is one that we understand. */
-static int parse_head(const char *head, size_t size, struct answer *answer)
-{
-    static const char version[] = "HTTP/1.1 ";
-    const char *end = head + size, *line = memmem(head, size, "\r\n", 2);
-    size_t number;
-    if (!line || line - head < 12 || memcmp(head, version, 9) || read_number(head + 9, 3, &number)
-        || (head[12] != ' ' && head + 12 != line))
-        return -1;
-    answer->status = (unsigned)number;
-    for (line += 2; line < end;) {
-        const char *stop = memmem(line, (size_t)(end - line), "\r\n", 2);
-        if (!stop)
-            return -1;
-        const char *colon = memchr(line, ':', (size_t)(stop - line));
-        if (!colon)
-            return -1;
-        size_t name = (size_t)(colon - line);
-        const char *value = colon + 1;
-        while (value < stop && (*value == ' ' || *value == '\t'))
-            value++;
-        int bad = read_number(value, (size_t)(stop - value), &number);
-#define IS(text) (name == sizeof text - 1 && !strncasecmp(line, text, name))
-        if (IS("Content-Length")) {
-            if (bad || answer->has_length++ || number > ANSWER_MAX)
-                return -1;
-            answer->length = number;
-        } else if (IS("Podwire-Stderr")) {
-            if (bad || answer->has_errors++)
-                return -1;
-            answer->errors = number;
-        } else if (IS("Podwire-Exit")) {
-            if (bad || answer->has_exit++ || number > 1)
-                return -1;
-            answer->exit = (unsigned)number;
-        } else if (IS("Transfer-Encoding"))
-            return -1;
-#undef IS
-        line = stop + 2;
-    }
-    if (answer->status == 200 && !(answer->has_length && answer->has_exit && answer->has_errors))
-        return -1;
-    return answer->errors <= answer->length ? 0 : -1;
 }
 
 /* Send what `parts` hold (it is used up) and receive the answer: where its body begins. */

@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 
 from podwire.cli.__main__ import main
+from podwire.cni.config import parse_list
 from podwire.plugins import TYPES, conflist
 from tests.agent.helpers import Process
 from tests.cli.helpers import output
 from tests.plugins.test_installing import contents, foreign
 from tests.shim.helpers import in_tree
 
-NAMES = {*TYPES, "podwire", "podwire-standalone"}
+NAMES = {*TYPES, "podwire-standalone"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -132,7 +133,7 @@ def test_the_programs_call_the_socket_of_that_root(node: Node) -> None:
 def test_without_agent_the_programs_are_python_and_take_the_place_of_the_others(node: Node) -> None:
     node.run("--no-conflist")
     node.run("--no-agent")
-    assert set(contents(node.bin)) == {*TYPES, "podwire"}
+    assert set(contents(node.bin)) == set(TYPES)
     assert contents(node.conf) == {"": ("missing",)}
     called = subprocess.run(
         [node.bin / "host-local"],
@@ -184,12 +185,13 @@ def test_the_network_is_what_was_asked_for(node: Node) -> None:
         assert (found["name"], found["cniVersion"], plugin["type"]) == ("podwire", "1.0.0", "podwire")
         assert (plugin["mode"], plugin["mtu"]) == ("bridge", 1400)
         assert plugin["capabilities"]["portMappings"] is True
-        assert "10.7.0.0/16" in json.dumps(plugin)
+        assert plugin["subnets"] == ["10.7.0.0/16"]
+        parsed = parse_list(node.network.read_bytes())
+        assert (parsed.name, parsed.cni_version) == ("podwire", "1.1.0")
         assert f"replaced {node.network}" in node.run()
     found = json.loads(node.network.read_text())["plugins"][0]
     assert (found["mode"], "mtu" in found) == ("routed", False)
-    assert "10.202.0.0/16" in json.dumps(found)
-    assert "fd5a:202::/64" in json.dumps(found)
+    assert found["subnets"] == ["10.202.0.0/16", "fd5a:202::/64"]
 
 
 def test_a_network_of_somebody_else_that_comes_first_is_told(node: Node) -> None:
@@ -245,7 +247,9 @@ def test_somebody_elses_files_are_named_and_nothing_changes(node: Node) -> None:
     assert node.all() == {"bin": before["bin"], "conf": {}}
 
 
-def test_an_edited_network_is_somebody_elses_until_it_is_uninstalled(node: Node) -> None:
+def test_an_edited_network_is_not_written_over_and_no_edit_is_lost(node: Node) -> None:
+    """Nor does it come back when the plugin that it names has gone."""
+    kept = node.network.with_name(f"{conflist.NAME}.before-podwire")
     with node.ready(GOOD):
         node.run()
         edited = json.loads(node.network.read_text())
@@ -258,7 +262,23 @@ def test_an_edited_network_is_somebody_elses_until_it_is_uninstalled(node: Node)
         node.run("--force")
         assert json.loads(node.network.read_text()) != edited
     node.run("--uninstall")
-    assert json.loads(node.network.read_text()) == edited
+    assert {path.name for path in node.conf.iterdir()} == {kept.name}
+    assert json.loads(kept.read_text()) == edited
+    kept.rename(node.network)
+    assert node.run("--uninstall") == f"removed {node.network} (before: {kept})\n"
+    assert {path.name for path in node.conf.iterdir()} == {kept.name}
+    assert json.loads(kept.read_text()) == edited
+
+
+def test_a_network_of_somebody_else_under_our_name_comes_back(node: Node) -> None:
+    node.conf.mkdir()
+    node.network.write_text('{"name": "theirs"}')
+    before = contents(node.conf)
+    with node.ready(GOOD):
+        node.run("--force")
+    node.network.write_text(node.network.read_text().replace('"routed"', '"bridge"'))
+    assert f"restored {node.network}" in node.run("--uninstall")
+    assert contents(node.conf) == before
 
 
 def test_a_refused_network_is_found_before_the_programs_are_written(node: Node) -> None:
@@ -384,3 +404,48 @@ def test_installed_programs_and_the_real_agent_serve_a_pod_also_when_the_agent_d
     finally:
         agent.kill()
         subprocess.run(["ip", "netns", "delete", "pod"])
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("mode", ["routed", "bridge"])
+def test_the_installed_network_serves_pods_through_programs_and_agent(node: Node, mode: str) -> None:
+    agent = Process(node.root).started()
+    try:
+        node.run("--mode", mode)
+        network = parse_list(node.network.read_bytes())
+        (plugin,) = json.loads(node.network.read_text())["plugins"]
+        config = {"cniVersion": network.cni_version, "name": network.name, **plugin}
+        config["dataDir"] = str(node.root / "leases")
+
+        def call(command: str, pod: str) -> dict[str, Any]:
+            done = subprocess.run(
+                [node.bin / "podwire"],
+                input=json.dumps(config).encode(),
+                capture_output=True,
+                env={
+                    "PATH": os.environ["PATH"],
+                    "CNI_COMMAND": command,
+                    "CNI_CONTAINERID": pod,
+                    "CNI_NETNS": f"/run/netns/{pod}",
+                    "CNI_IFNAME": "eth0",
+                    "CNI_PATH": str(node.bin),
+                },
+            )
+            assert (done.returncode, done.stderr) == (0, b""), done.stdout
+            found: dict[str, Any] = json.loads(done.stdout or b"{}")
+            return found
+
+        for pod in ("a", "b"):
+            output("ip", "netns", "add", pod)
+        addresses = {pod: call("ADD", pod)["ips"] for pod in ("a", "b")}
+        for ip in addresses["b"]:
+            address = ip["address"].split("/")[0]
+            output("ip", "netns", "exec", "a", "busybox", "ping", "-c", "1", "-W", "2", address)
+        assert len(addresses["b"]) == 2
+        for pod in ("a", "b"):
+            call("DEL", pod)
+        assert agent.attachments() == []
+    finally:
+        agent.kill()
+        for pod in ("a", "b"):
+            subprocess.run(["ip", "netns", "delete", pod])

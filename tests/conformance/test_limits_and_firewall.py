@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def test_each_alone_has_no_finding(tmp_path: Path, plugin: str) -> None:
 
 @pytest.mark.parametrize("plugin", ["bandwidth", "firewall"])
 def test_with_options_beyond_the_plain_ones(tmp_path: Path, plugin: str) -> None:
-    options = {
+    options: dict[str, dict[str, Any]] = {
         "bandwidth": {"ingressRate": 8_000_000, "ingressBurst": 8_000_000, "shapedSubnets": ["fd00::/8"]},
         "firewall": {"ingressPolicy": "isolated"},
     }

@@ -465,12 +465,16 @@ def compare(
     directory: Path,
     *declared: Difference,
     renames: Iterable[tuple[str, str]] = (),
+    part: str = "",
 ) -> None:
-    """Fail unless the two sides differ in what is declared, and in nothing else."""
+    """Fail unless the two sides differ in what is declared, and in nothing else.
+
+    With ``part`` ("reply" or "state") only that part of the records is compared.
+    """
     renames = tuple(renames)
     go = run(scenario, Side.GO, directory, renames)
     ours = run(scenario, Side.OURS, directory, renames)
-    found = deltas(go, ours)
+    found = [one for one in deltas(go, ours) if not part or f" / {part} / " in one.path]
     undeclared = [one for one in found if not any(each.matches(one) for each in (*declared, *COMMON))]
     unseen = [each for each in declared if not any(each.matches(one) for one in found)]
     told = [f"  {one}" for one in undeclared]

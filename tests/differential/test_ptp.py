@@ -40,7 +40,14 @@ FORGOTTEN = Difference(
     "a DEL without the namespace removes the pair: nobody else would",
     ours=ABSENT,
 )
-DIFFERENCES = (ANNOUNCED, NO_PREFIX_ROUTE, NO_PREFIX_ROUTE6, FORGOTTEN)
+BROKEN_DEL = Difference(
+    "ptp-del-broken-configuration",
+    "*. DEL ptp one eth0 / reply / status",
+    "a DEL removes what is there, whatever the configuration has become",
+    go=1,
+    ours=0,
+)
+DIFFERENCES = (BROKEN_DEL, ANNOUNCED, NO_PREFIX_ROUTE, NO_PREFIX_ROUTE6, FORGOTTEN)
 
 
 def config(*subnets: str, **options: Any) -> dict[str, Any]:
@@ -83,3 +90,51 @@ def test_dual_stack(twins: Twins) -> None:
         world.delete(net, "one")
 
     twins(scenario, ANNOUNCED, NO_PREFIX_ROUTE, NO_PREFIX_ROUTE6, FILE_MODE)
+
+
+def test_a_resolver_and_a_second_address(twins: Twins) -> None:
+    def scenario(world: World) -> None:
+        net = config(
+            "10.1.0.0/24", "10.2.0.0/24", dns={"nameservers": ["192.0.2.53"], "search": ["a.example"]}
+        )
+        world.add(net, world.pod("one"))
+        world.check(net, "one")
+        world.note("the second gateway", world.reaches("one", "10.2.0.1"))
+        world.delete(net, "one")
+
+    twins(scenario, ANNOUNCED, NO_PREFIX_ROUTE, FILE_MODE)
+
+
+def test_a_gateway_of_its_own(twins: Twins) -> None:
+    def scenario(world: World) -> None:
+        net = config("10.1.0.0/24")
+        net["ipam"]["ranges"][0][0]["gateway"] = "10.1.0.254"
+        world.add(net, world.pod("one"))
+        world.check(net, "one")
+        world.note("gateway", world.reaches("one", "10.1.0.254"))
+        world.delete(net, "one")
+
+    twins(scenario, ANNOUNCED, NO_PREFIX_ROUTE, FILE_MODE)
+
+
+def test_the_namespace_is_gone(twins: Twins) -> None:
+    def scenario(world: World) -> None:
+        net = config("10.1.0.0/24")
+        world.add(net, world.pod("one"))
+        world.kill_pod("one")
+        world.state("without the pod")
+        world.delete(net, "one")
+
+    twins(scenario, ANNOUNCED, NO_PREFIX_ROUTE, FILE_MODE)
+
+
+def test_what_cannot_be(twins: Twins) -> None:
+    def scenario(world: World) -> None:
+        world.pod("one")
+        broken: dict[str, Any]
+        for broken in ({"ipam": {}}, {"ipam": {"type": "nosuch"}}, {"mtu": 10}):
+            net = {**config("10.1.0.0/24"), **broken}
+            world.add(net, "one")
+            world.delete(net, "one")
+
+    twins(scenario, BROKEN_DEL, part="reply")

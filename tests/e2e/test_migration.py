@@ -256,7 +256,11 @@ def test_pods_of_the_reference_plugins_live_on_with_ours(node: Node) -> None:
     assert (node.rules(), node.elements(), node.leases(), node.files()) == ([], {}, [], [])
 
 
-@pytest.mark.parametrize("how", ["gone", "empty", "no result", "twice"])
+@pytest.mark.parametrize(
+    ("node", "how"),
+    [("nft", "gone"), ("nft", "empty"), ("nft", "no result"), ("nft", "twice"), ("legacy", "gone")],
+    indirect=["node"],
+)
 def test_what_the_reference_plugins_made_goes_whatever_is_known_of_it(node: Node, how: str) -> None:
     node.add("go", "one", 8080)
     clean = [line for line in node.links() if not line.startswith("veth")]
@@ -300,7 +304,9 @@ def test_a_udp_client_does_not_stay_with_a_deleted_pod(nft_node: Node) -> None:
     client.send(b"one")
     assert server.recvfrom(64)[0] == b"one"
     server.close()
+    assert any("dport=8080" in flow for flow in nat_lab.flows())
     node.call("ours", "DEL", "one", 8080)
+    assert not any("dport=8080" in flow for flow in nat_lab.flows())
     node.add("ours", "two", 8080)
     server = node.lab.listen("two", "0.0.0.0", 80, socket.SOCK_DGRAM)
     client.send(b"two")

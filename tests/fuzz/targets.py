@@ -7,7 +7,7 @@ import struct
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 
 from podwire.cli import arguments, checks, cnitool, selectors
@@ -15,11 +15,14 @@ from podwire.cli.errors import CommandError
 from podwire.cni import config, fields
 from podwire.cni.args import parse_args, salvage_args
 from podwire.cni.errors import CNIError
+from podwire.dhcp.errors import DHCPError
+from podwire.dhcp.lease import lease_of
+from podwire.dhcp.packet import Packet, decode, encode
 from podwire.ipam.allocation import allocate
 from podwire.ipam.directory import AddressDirectory
 from podwire.ipam.errors import Holder, IPAMError
 from podwire.ipam.ranges import Range, RangeSet
-from podwire.kernel import addresses, link_codec, neighbours, nft, routes, rules
+from podwire.kernel import addresses, datagrams, link_codec, neighbours, nft, routes, rules
 from podwire.kernel.errors import KernelError, MalformedReply
 from podwire.kernel.netlink import split
 from podwire.kernel.nftset import IPV4, PORT, PROTOCOL, NamedSet
@@ -250,6 +253,33 @@ def match_conditions(data: bytes) -> None:
     conditions.translate(text(data).split(" "), 4, "conditionsV4")
 
 
+def dhcp(data: bytes) -> None:
+    """An IPv4 packet from a DHCP server: read, made a lease of, written again."""
+    datagram = datagrams.unpack(data, 68)
+    packet = decode(datagram.payload if datagram is not None else data)
+    lease_of(packet, IPv4Address("10.0.0.1"), 0.0)
+    assert decode(encode(packet)) == packet
+
+
+ACK = Packet(
+    1,
+    bytes(6),
+    {
+        1: bytes((255, 255, 255, 0)),
+        3: bytes((10, 0, 0, 1)),
+        6: bytes((10, 0, 0, 2)),
+        15: b"example.org",
+        33: bytes((10, 1, 0, 0, 10, 0, 0, 3)),
+        51: bytes((0, 0, 2, 88)),
+        53: b"\5",
+        119: b"\3one\0\3two\xc0\0",
+        121: bytes((16, 10, 2, 10, 0, 0, 1, 0, 10, 0, 0, 1)),
+    },
+    reply=True,
+    yours=IPv4Address("10.0.0.5"),
+)
+
+
 DEEP = b'{"a":' * 5000
 
 
@@ -306,6 +336,20 @@ TARGETS: dict[str, Target] = {
     ),
     "sandbox-record": Target(
         sandbox_record, (Unreadable,), [b'{"id":"s","created_at":1,"phase":"ready"}', DEEP]
+    ),
+    "dhcp": Target(
+        dhcp,
+        (DHCPError,),
+        [
+            encode(ACK),
+            datagrams.pack(
+                encode(ACK),
+                source=IPv4Address("10.0.0.1"),
+                source_port=67,
+                destination=IPv4Address("10.0.0.5"),
+                destination_port=68,
+            ),
+        ],
     ),
     "quantity": Target(lambda data: parse_quantity(text(data)), (ValueError,), [b"500m", b"1.5Gi", b"1e3"]),
     "flags": Target(

@@ -16,6 +16,8 @@ from typing import Any
 from podwire.cni.plugin import Interface, IPConfig, Result, call, make_request
 from podwire.kernel import netns
 from podwire.kernel.host import Kernel
+from podwire.kernel.message import Message
+from podwire.kernel.nft import NetfilterSocket
 from podwire.plugins import portmap
 
 PATIENCE = 3.0
@@ -43,6 +45,13 @@ def ruleset() -> list[dict[str, Any]]:
 
 def rules() -> int:
     return sum("rule" in item for item in ruleset())
+
+
+def generation() -> int:
+    """The kernel's count of transactions (NFTA_GEN_ID of NFT_MSG_GETGEN)."""
+    with NetfilterSocket.open() as sock:
+        _, answer = sock.request(Message(10 << 8 | 16, 0, bytes(4), "read", "generation"))
+    return int.from_bytes(answer[8:12], "big")
 
 
 def elements(name: str) -> list[Any]:

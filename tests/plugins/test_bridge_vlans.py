@@ -174,7 +174,8 @@ def test_check_finds(host: Host, damage: str, message: str) -> None:
 def test_an_adopted_bridge_must_filter_if_others_use_it(host: Host) -> None:
     config = host.config("10.1.0.0/24", vlan=100)
     ip_batch(
-        "link add pw0 address 02:00:00:00:00:01 type bridge\nlink add port0 type veth peer port1\nlink set port0 master pw0\n"
+        "link add pw0 address 02:00:00:00:00:01 type bridge\n"
+        "link add port0 type veth peer port1\nlink set port0 master pw0\n"
     )
     with pytest.raises(
         CNIError, match="bridge pw0: does not filter VLANs, and has ports of others"

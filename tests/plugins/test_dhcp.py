@@ -92,6 +92,43 @@ def test_a_pod_on_a_bridge_lives_with_its_lease(host: Host, server: Server, keep
     host.delete(config(), "one")
 
 
+def cable(name: str) -> None:
+    """A device of the host, up, whose other end is on the server's bridge."""
+    run("ip", "link", "add", f"{name}-far", "master", "dh0", "type", "veth", "peer", "name", name)
+    run("ip", "link", "set", f"{name}-far", "up")
+    run("ip", "link", "set", name, "up")
+
+
+@pytest.mark.kernel
+def test_a_macvlan_lives_with_its_lease(host: Host, server: Server, keeper: LeaseKeeper) -> None:
+    cable("m0")
+    host.pod("one")
+    net = {**config(), "type": "macvlan", "master": "m0"}
+    result = host.add(net, "one")
+    assert addresses("eth0", "one") == ["10.88.0.50/24"]
+    assert result.interfaces[0].mac == links("one")["eth0"]["address"]
+    assert reaches("one", "10.88.0.1")
+    assert run("ip", "netns", "exec", "one", "cat", "/proc/sys/net/ipv6/conf/eth0/accept_ra") == "0\n"
+    host.check(net, "one", result)
+    host.delete(net, "one")
+    assert server.wait_for(Kind.RELEASE).mac == server.seen[0].mac
+    assert links("one").keys() == {"lo"}
+
+
+@pytest.mark.kernel
+def test_a_device_of_the_host_lives_with_its_lease(host: Host, server: Server, keeper: LeaseKeeper) -> None:
+    cable("d0")
+    host.pod("one")
+    net = {**config(), "type": "host-device", "device": "d0"}
+    result = host.add(net, "one")
+    assert addresses("eth0", "one") == ["10.88.0.50/24"]
+    host.check(net, "one", result)
+    host.delete(net, "one")
+    server.wait_for(Kind.RELEASE)
+    assert links("one").keys() == {"lo"}
+    assert "d0" in links()
+
+
 @pytest.mark.kernel
 def test_no_advertisement_is_taken_and_no_other_address_there(
     host: Host, server: Server, keeper: LeaseKeeper
@@ -340,7 +377,7 @@ def test_as_a_program_with_its_daemon(host: Host, server: Server, tmp_path: Path
     flags = ["-socketpath", SOCKET, f"-pidfile={pid}", "-broadcast=true", "--store", str(tmp_path / "db")]
     daemon = subprocess.Popen([str(script), "daemon", *flags, "-timeout", "10s", "-resendtimeout", "1m30s"])
     try:
-        while not pid.exists():
+        while not (pid.exists() and pid.read_text()):
             assert daemon.poll() is None
         assert pid.read_text() == str(daemon.pid)
         host.pod("one")

@@ -207,8 +207,10 @@ def test_same_bridge_lets_bridges_without_a_policy_in(host: Host, outside: str) 
     assert gets(outside, "one", one)
 
 
-def test_isolated_keeps_pods_of_one_bridge_apart(host: Host, outside: str) -> None:
-    """Whether or not the host has br_netfilter on."""
+@pytest.mark.parametrize("br_netfilter", [0, 1])
+def test_isolated_keeps_pods_of_one_bridge_apart(host: Host, outside: str, br_netfilter: int) -> None:
+    for tool in ("iptables", "ip6tables"):
+        run("sysctl", "-q", "-w", f"net.bridge.bridge-nf-call-{tool}={br_netfilter}")
     one, two = attached(host), attached(host, "two")
     assert gets("one", "two", two)
     for pod, result in (("one", one), ("two", two)):
@@ -222,6 +224,19 @@ def test_isolated_keeps_pods_of_one_bridge_apart(host: Host, outside: str) -> No
     assert elements("isolated", "bridge") == []
     assert gets("one", "two", two)
     assert outside
+
+
+def test_isolated_holds_for_what_the_host_sends_back_to_the_bridge(host: Host) -> None:
+    """Pods that reach one another by their gateway, as those of two subnets do."""
+    one, two = attached(host), attached(host, "two")
+    for device in ("all", "pw0"):
+        run("sysctl", "-q", "-w", f"net.ipv4.conf.{device}.send_redirects=0")
+    for here, there in (("one", two), ("two", one)):
+        run("ip", "-n", here, "route", "add", f"{ip_of(there, 4)}/32", "via", "10.1.0.1")
+    assert gets("one", "two", two)
+    for pod, result in (("one", one), ("two", two)):
+        host.add(config(ingressPolicy="isolated"), pod, result=result)
+    assert not gets("one", "two", two)
 
 
 def test_the_number_of_rules_does_not_grow(host: Host, dropping: None) -> None:

@@ -205,7 +205,7 @@ def test_C18_after_a_reboot_a_container_gets_addresses_without_a_del(tmp_path: P
 
 def test_the_boot_is_in_the_past_and_stays_there() -> None:
     uptime = float(Path("/proc/uptime").read_text().split()[0])
-    assert host_local._booted() == pytest.approx(time.time() - uptime, abs=2)
+    assert host_local.booted() == pytest.approx(time.time() - uptime, abs=2)
 
 
 def test_C14_a_v6_address_is_told_as_ip6_in_old_results(tmp_path: Path) -> None:

@@ -760,18 +760,13 @@ def test_it_must_come_after_another_plugin(lab: Lab, pod: Pod) -> None:
         call(portmap.PLUGIN, request, lab.kernel)
 
 
-def test_an_add_is_one_transaction(lab: Lab, pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = []
-    run = Nft.run
-
-    def count(self: Nft, commands: str, *, keeps_rules: bool = False) -> None:
-        runs.append(commands)
-        run(self, commands, keeps_rules=keeps_rules)
-
-    monkeypatch.setattr(Nft, "run", count)
-    add(lab, pod, mapping(8080, 80), mapping(8081, 81, host_ip=V4))
+def test_add_and_del_are_one_transaction_each(lab: Lab, pod: Pod) -> None:
+    before = nat_lab.generation()
+    add(lab, pod, mapping(8080, 80), mapping(8081, 81, host_ip=V4))  # makes the table as well
     portmap_call(lab, "DEL", pod)
-    assert len(runs) == 2
+    add(lab, pod, mapping(8080, 80))
+    assert len(nat_lab.elements("target_any4")) == 1
+    assert nat_lab.generation() - before == 3
 
 
 def test_the_end_of_one_network_leaves_the_containers_host_ports_on_another(lab: Lab, pod: Pod) -> None:

@@ -251,6 +251,7 @@ def in_tree() -> Path:
     """The shim where an editable installation finds it, compiled if its source is newer."""
     shim = builder()
     target: Path = shim.IN_TREE
-    if not target.exists() or target.stat().st_mtime < shim.SOURCE.stat().st_mtime:
+    newest = max(path.stat().st_mtime for path in shim.sources())
+    if not target.exists() or target.stat().st_mtime < newest:
         shim.compile(target, shim.system())
     return target

@@ -32,7 +32,6 @@ def test_a_source_that_warns_is_not_built(tmp_path: Path, monkeypatch: pytest.Mo
     source = tmp_path / "podwire.c"
     source.write_text("int main(void) { int unused; return 0; }\n")
     monkeypatch.setattr(shim, "HERE", tmp_path)
-    monkeypatch.setattr(shim, "SOURCE", source)
     with pytest.raises(subprocess.CalledProcessError):
         shim.compile(tmp_path / "out", shim.system())
     assert [path.name for path in tmp_path.iterdir()] == ["podwire.c"]

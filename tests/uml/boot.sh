@@ -1,6 +1,6 @@
 #!/bin/sh
 # Starts user-mode Linux on this machine's files, which it can read and not write: all mounts are read-only in
-# a mount namespace of its own, but for RESULTS and an empty /dev/shm. Run by `unshare --mount`.
+# a mount namespace of its own, but for RESULTS and an empty /dev/shm. Run by `unshare --mount --pid --mount-proc`.
 # Usage: boot.sh KERNEL-DIRECTORY RESULTS-DIRECTORY INIT
 set -eu
 kernel=$1 results=$2 init=$3

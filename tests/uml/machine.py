@@ -6,10 +6,8 @@ kernel may lack: vlan, ipvlan, dummy, vrf, and the VLAN filter of bridges.
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
-import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -76,19 +74,17 @@ def run(
     exports = [f"export {name}={shlex.quote(value)}\n" for name, value in environment.items()]
     place = shlex.quote(str(directory))
     (results / "command").write_text(f"cd {place}\n{''.join(exports)}exec {shlex.join(command)}\n")
-    boot = ["unshare", "--mount", str(_HERE / "boot.sh"), str(kernel), str(results), str(_HERE / "init.sh")]
+    # Its processes are a PID namespace, which ends with this process, whatever ends that.
+    alone = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--mount-proc", "--kill-child"]
+    boot = [*alone, str(_HERE / "boot.sh"), str(kernel), str(results), str(_HERE / "init.sh")]
     with (results / "console").open("wb") as console:
-        machine = subprocess.Popen(boot, stdout=console, stderr=console, start_new_session=True)
+        machine = subprocess.Popen(boot, stdout=console, stderr=console)
         try:
             machine.wait(timeout)
         except subprocess.TimeoutExpired:
             raise MachineError(f"it did not end within {timeout:.0f} s: {_last_words(results)}") from None
         finally:
-            # The machine's processes are one session; those of a guest that hangs stay behind otherwise.
-            try:
-                os.killpg(machine.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+            machine.kill()
             machine.wait()
     try:
         return int((results / "status").read_text())

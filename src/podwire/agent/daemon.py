@@ -9,8 +9,6 @@ import os
 import pkgutil
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -19,7 +17,7 @@ import podwire.dhcp
 import podwire.ipam
 import podwire.kernel
 import podwire.plugins
-from podwire.agent import listener, systemd
+from podwire.agent import leases, listener, systemd
 from podwire.agent.counts import Counts
 from podwire.agent.host import Load, PluginHost
 from podwire.agent.pages import Pages
@@ -29,9 +27,6 @@ from podwire.agent.records import Records
 from podwire.agent.repair import Mender
 from podwire.agent.server import Server
 from podwire.agent.settings import Settings
-from podwire.dhcp import access
-from podwire.dhcp.errors import DHCPError
-from podwire.dhcp.keeper import LeaseKeeper
 from podwire.kernel.errors import KernelError
 from podwire.kernel.host import Kernel
 from podwire.plugins import TYPES, load
@@ -69,7 +64,7 @@ class Agent:
         if records.broken is not None:
             self._log.error("ADD is refused: %s", records.broken)
         with Kernel.open() as kernel:
-            with self._leases():
+            with leases.kept(self._state / "dhcp.sqlite", self._log):
                 unfinished = self._serve(kernel, records, ending)
             records.close()
             if unfinished:
@@ -79,23 +74,6 @@ class Agent:
                 os._exit(1)
         os.close(ending)
         return 0
-
-    @contextmanager
-    def _leases(self) -> Iterator[None]:
-        """Keep DHCP leases in this process for the length of a block; without it the plugin says why."""
-        keeper = LeaseKeeper(self._state / "dhcp.sqlite")
-        try:
-            keeper.start()
-        except DHCPError as error:
-            self._log.error("DHCP leases cannot be kept: %s", error)
-            yield
-            return
-        access.host(keeper)
-        try:
-            yield
-        finally:
-            access.host(None)
-            keeper.close()
 
     def _serve(self, kernel: Kernel, records: Records, ending: int) -> int:
         host = PluginHost(kernel, self._load, records, self._counts)

@@ -117,7 +117,9 @@ def _uninstalled(options: Options) -> tuple[Change, ...]:
     from podwire.plugins import conflist, installing
 
     act = installing.removal if options.dry_run else installing.uninstall
-    network = act(options.conf_dir, [conflist.NAME], conflist.was_ours) if options.conflist else ()
+    network: tuple[Change, ...] = ()
+    if options.conflist:
+        network = act(options.conf_dir, [conflist.NAME], conflist.was_ours, keep=conflist.is_edited)
     names = installing.names_of_ours(options.bin_dir)
     return (*network, *act(options.bin_dir, names, installing.is_our_program))
 

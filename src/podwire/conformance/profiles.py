@@ -144,9 +144,21 @@ PROFILES: Mapping[str, Profile] = {
         broken={"a bridge name that another link has": {"bridge": UPLINK}},
         tamper=_MAIN_TAMPER,
     ),
+    "podwire": Profile(
+        Kind.MAIN,
+        lambda _number: {"mode": "routed", "subnets": [SUBNET]},
+        broken={
+            "an option that does not exist": {"nosuch": 1},
+            "an uplink that does not exist": {"uplink": "nosuch0"},
+        },
+        tamper={**_MAIN_TAMPER, "the host's rules were flushed": tampering.flush_rules},
+    ),
     "ptp": Profile(Kind.MAIN, _ptp, tamper=_MAIN_TAMPER),
     "macvlan": Profile(Kind.MAIN, _over_uplink, broken=_NO_MASTER, tamper=_MAIN_TAMPER, link_kind="macvlan"),
     "ipvlan": Profile(Kind.MAIN, _over_uplink, broken=_NO_MASTER, tamper=_MAIN_TAMPER, link_kind="ipvlan"),
+    "dummy": Profile(
+        Kind.MAIN, lambda _number: {"ipam": host_local()}, tamper=_MAIN_TAMPER, link_kind="dummy"
+    ),
     "vlan": Profile(Kind.MAIN, _vlan, broken=_NO_MASTER, tamper=_MAIN_TAMPER, link_kind="vlan"),
     "host-device": Profile(
         Kind.MAIN,

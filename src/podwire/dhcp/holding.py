@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -29,7 +30,7 @@ from podwire.dhcp.errors import (
     MalformedPacket,
     StoreError,
 )
-from podwire.dhcp.interface import Identity
+from podwire.dhcp.interface import Identity, Place
 from podwire.dhcp.lease import Lease, LeaseRoute
 from podwire.dhcp.packet import CLIENT_PORT, SERVER_PORT, decode, encode
 from podwire.dhcp.records import Key, Record, Wish
@@ -62,12 +63,12 @@ class Holding:
     """One attachment. All of it runs in the keeper's thread; ``now`` is the keeper's clock."""
 
     def __init__(
-        self, key: Key, wish: Wish, place: str, identity: Identity, store: LeaseStore, *, broadcast: bool
+        self, key: Key, wish: Wish, place: Place, identity: Identity, store: LeaseStore, *, broadcast: bool
     ) -> None:
         self.key = key
         self.wish = wish
         self.place = place
-        """The path of its namespace as this process reaches it."""
+        """Its namespace as this process reaches it; the root directory in it is closed at the end."""
         self.identity = identity
         self.waiters: list[Future[Lease]] = []
         self.port: DatagramPort | None = None
@@ -158,6 +159,8 @@ class Holding:
 
     def end(self, error: DHCPError) -> None:
         """Stop: whoever waits gets ``error``. What is remembered stays."""
+        if not self.over and self.place.root is not None:
+            os.close(self.place.root)
         self.over = True
         self._close_port()
         for waiter in self.waiters:
@@ -260,6 +263,7 @@ class Holding:
                 self._station,
                 pending=pending,
                 lost=lost,
+                foreign=self.place.root is not None,
             ),
         )
 

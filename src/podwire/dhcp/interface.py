@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,49 +30,60 @@ class Identity(msgspec.Struct, frozen=True):
     shares_mac: bool = False
 
 
-def open_netns(path: str) -> Netns:
+class Place(NamedTuple):
+    """Where a container's namespace is: its path, as seen from the directory ``root`` (None: our own)."""
+
+    path: str
+    root: int | None = None
+
+    def __str__(self) -> str:
+        return self.path
+
+
+def open_netns(place: Place) -> Netns:
     """Open the container's namespace. Raises :class:`ContainerGone`."""
     try:
-        return netns.open(path)
+        with netns.seen_from(place.root):
+            return netns.open(place.path)
     except NetnsError as error:
         raise ContainerGone(str(error)) from error
 
 
-def identify(path: str, ifname: str) -> Identity:
+def identify(place: Place, ifname: str) -> Identity:
     """Return what the interface is now. Raises :class:`ContainerGone`, KernelError."""
-    with open_netns(path) as container, RouteSocket.open(container) as sock:
+    with open_netns(place) as container, RouteSocket.open(container) as sock:
         link = links.get(sock, ifname)
         if link is None:
-            raise InterfaceGone(f"interface {ifname} is not in {path}")
+            raise InterfaceGone(f"interface {ifname} is not in {place}")
         mac = bytes.fromhex(link.mac.replace(":", ""))
         if len(mac) != 6:
-            raise InterfaceGone(f"interface {ifname} in {path} has no Ethernet address")
+            raise InterfaceGone(f"interface {ifname} in {place} has no Ethernet address")
         return Identity(container.identity, mac, link.kind in _SHARES_MAC)
 
 
-def bring_up(path: str, ifname: str) -> None:
+def bring_up(place: Place, ifname: str) -> None:
     """Set the interface up, if it is not, and have the kernel notice its carrier."""
-    with open_netns(path) as container, RouteSocket.open(container) as sock:
+    with open_netns(place) as container, RouteSocket.open(container) as sock:
         link = links.get(sock, ifname, details=False)
         if link is None:
-            raise InterfaceGone(f"interface {ifname} is not in {path}")
+            raise InterfaceGone(f"interface {ifname} is not in {place}")
         if not link.up:
             sock.send(links.configure(link.index, up=True))
         links.state(sock, ifname)
 
 
-def take_down(path: str, ifname: str) -> None:
+def take_down(place: Place, ifname: str) -> None:
     """Set the interface down."""
-    with open_netns(path) as container, RouteSocket.open(container) as sock:
+    with open_netns(place) as container, RouteSocket.open(container) as sock:
         sock.send(links.configure(ifname, up=False))
 
 
-def strip(path: str, ifname: str, lease: Lease) -> list[routes.Route]:
+def strip(place: Place, ifname: str, lease: Lease) -> list[routes.Route]:
     """Take a lost lease's address off, set the interface down, and return the routes that went with it."""
-    with open_netns(path) as container, RouteSocket.open(container) as sock:
+    with open_netns(place) as container, RouteSocket.open(container) as sock:
         link = links.get(sock, ifname, details=False)
         if link is None:
-            raise InterfaceGone(f"interface {ifname} is not in {path}")
+            raise InterfaceGone(f"interface {ifname} is not in {place}")
         gone = [
             route
             for route in routes.list_routes(sock, 4)
@@ -89,7 +101,7 @@ def strip(path: str, ifname: str, lease: Lease) -> list[routes.Route]:
 
 
 def dress(
-    path: str,
+    place: Place,
     ifname: str,
     lease: Lease,
     *,
@@ -99,10 +111,10 @@ def dress(
 ) -> None:
     """Put a lease's address on the interface, and its routes: the ``earlier`` ones, else those ``given``."""
     own = IPv4Interface(lease.address)
-    with open_netns(path) as container, RouteSocket.open(container) as sock:
+    with open_netns(place) as container, RouteSocket.open(container) as sock:
         link = links.get(sock, ifname, details=False)
         if link is None:
-            raise InterfaceGone(f"interface {ifname} is not in {path}")
+            raise InterfaceGone(f"interface {ifname} is not in {place}")
         broadcast = own.network.broadcast_address if own.network.prefixlen < 31 else None
         sock.send(
             addresses.add(link.index, own, replace=True, broadcast=broadcast),

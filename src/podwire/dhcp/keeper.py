@@ -32,10 +32,11 @@ from podwire.dhcp.errors import (
     StoreError,
 )
 from podwire.dhcp.holding import Holding, boot_id
-from podwire.dhcp.interface import Identity
+from podwire.dhcp.interface import Identity, Place
 from podwire.dhcp.lease import Lease
 from podwire.dhcp.records import Key, Record, Wish
 from podwire.dhcp.store import LeaseStore
+from podwire.kernel import netns
 from podwire.kernel.datagrams import DatagramPort
 from podwire.kernel.errors import KernelError
 
@@ -140,7 +141,9 @@ class LeaseKeeper:
         """
         began = time.monotonic()
         future: Future[Lease] = Future()
-        self._post(lambda: self._begin(key, wish, future), future)
+        seen_from = netns.view()
+        place = Place(self._prefix + wish.netns, None if seen_from is None else os.dup(seen_from))
+        self._post(lambda: self._begin(key, wish, place, future), future)
         while True:
             left = deadline - time.monotonic()
             try:
@@ -286,31 +289,32 @@ class LeaseKeeper:
 
     def _resume(self, key: Key, record: Record, boot: str, *, spread: float, now: float) -> None:
         assert self._store is not None
-        identity = Identity(record.netns_id, record.mac)
+        place = Place(self._prefix + record.wish.netns, _host_root() if record.foreign else None)
         try:
             if record.boot != boot:
                 raise ContainerGone("the host was started again since")
-            found = interface.identify(self._prefix + record.wish.netns, key.ifname)
+            found = interface.identify(place, key.ifname)
             if (found.netns_id, found.mac) != (record.netns_id, record.mac):
                 raise InterfaceGone(f"{record.wish.netns} holds another interface {key.ifname} by now")
-            identity = found
         except (ContainerGone, KernelError) as error:
             _log.info("%s: lease of %s is forgotten: %s", key, record.lease.address, error)
+            if place.root is not None:
+                os.close(place.root)
             self._store.delete(key)
             return
-        holding = self._holding(key, record.wish, identity)
+        holding = self._holding(key, record.wish, place, found)
         if record.pending:
             holding.give_back(record)
             return
         self._holdings[key] = holding
         holding.resume(record, now, random.uniform(0.0, spread))
 
-    def _holding(self, key: Key, wish: Wish, identity: Identity) -> Holding:
+    def _holding(self, key: Key, wish: Wish, place: Place, identity: Identity) -> Holding:
         assert self._store is not None
-        place = self._prefix + wish.netns
         return Holding(key, wish, place, identity, self._store, broadcast=self._broadcast)
 
-    def _begin(self, key: Key, wish: Wish, future: Future[Lease]) -> None:
+    def _begin(self, key: Key, wish: Wish, place: Place, future: Future[Lease]) -> None:
+        used = False
         try:
             held = self._holdings.get(key)
             if held is not None and not held.over:
@@ -323,16 +327,27 @@ class LeaseKeeper:
                     return
                 held.release()
                 del self._holdings[key]
-            identity = interface.identify(self._prefix + wish.netns, key.ifname)
-            holding = self._holding(key, wish, identity)
+            holding = self._holding(key, wish, place, interface.identify(place, key.ifname))
+            self._holdings[key] = holding
+            used = True
             holding.waiters.append(future)
             holding.begin(self._clock())
-            self._holdings[key] = holding
         except (DHCPError, KernelError) as error:
-            future.set_exception(error)
+            self._not_begun(key, error, future)
         except BaseException as error:
-            future.set_exception(error)
+            self._not_begun(key, error, future)
             raise
+        finally:
+            if not used and place.root is not None:
+                os.close(place.root)
+
+    def _not_begun(self, key: Key, error: BaseException, future: Future[Lease]) -> None:
+        holding = self._holdings.get(key)
+        if holding is not None and future in holding.waiters:
+            holding.waiters.clear()
+            holding.end(LeaseDenied(str(error)))
+            del self._holdings[key]
+        future.set_exception(error)
 
     @staticmethod
     def _is_same(held: Holding, wish: Wish) -> bool:
@@ -412,3 +427,11 @@ class LeaseKeeper:
             except KernelError as error:
                 if error.errno != errno.EAGAIN:
                     _log.warning("%s: %s", key, error)
+
+
+def _host_root() -> int | None:
+    """Open the host's root directory: that of its first process, where callers of other views live."""
+    try:
+        return os.open("/proc/1/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None

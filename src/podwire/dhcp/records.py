@@ -41,7 +41,7 @@ class Record(msgspec.Struct, frozen=True):
     ``netns_id`` (device, inode), ``mac`` and ``boot`` (the kernel's boot ID) tell whether it is still the
     same interface. ``station`` is the MAC by which the server is reached. ``pending`` is whether the lease
     was only asked for, and nobody was told of it; ``lost`` whether it ended, so that its address is not in
-    use.
+    use, ``foreign`` whether the namespace's path is one of another mount namespace than the keeper's.
     """
 
     wish: Wish
@@ -52,3 +52,4 @@ class Record(msgspec.Struct, frozen=True):
     station: bytes
     pending: bool = False
     lost: bool = False
+    foreign: bool = False

@@ -16,7 +16,9 @@ from podwire.kernel.errors import KernelError
 if TYPE_CHECKING:
     from podwire.kernel.netlink import RouteSocket
 
+_SIOCGIFNAME = 0x8910
 _SIOCGIFFLAGS = 0x8913
+_SIOCGIFMTU = 0x8921
 _SIOCGIFINDEX = 0x8933
 _FLAGS = struct.Struct("16sH22x")
 _INDEX = struct.Struct("16si20x")
@@ -32,6 +34,18 @@ def index(sock: RouteSocket, name: str) -> int:
     """The index. Raises :class:`KernelError`, ENODEV if there is no such device."""
     answer: int = _INDEX.unpack(_ask(sock, _SIOCGIFINDEX, name, _INDEX.pack(_raw(name), 0)))[1]
     return answer
+
+
+def mtu(sock: RouteSocket, name: str) -> int:
+    """The MTU in bytes. Raises :class:`KernelError`, ENODEV if there is no such device."""
+    answer: int = _INDEX.unpack(_ask(sock, _SIOCGIFMTU, name, _INDEX.pack(_raw(name), 0)))[1]
+    return answer
+
+
+def name(sock: RouteSocket, index: int) -> str:
+    """The name of the device with this index. Raises :class:`KernelError`, ENODEV if there is none."""
+    answer = _ask(sock, _SIOCGIFNAME, f"index {index}", _INDEX.pack(b"", index))
+    return os.fsdecode(_INDEX.unpack(answer)[0].partition(b"\0")[0])
 
 
 def _raw(name: str) -> bytes:

@@ -31,6 +31,7 @@ IFF_NOARP = 0x80
 IFF_PROMISC = 0x100
 IFF_ALLMULTI = 0x200
 
+_AF_INET = 2
 _AF_INET6 = 10
 HEADER = struct.Struct("=BxHiII")
 _OPERSTATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
@@ -117,7 +118,12 @@ LINK = Table(
 STATE = Table("link", operstate=(16, U8), carrier=(33, SWITCH))
 """Those attributes of :data:`LINK` that are asked for most often."""
 _INET6 = Table("IPv6 link", addr_gen_mode=(8, U8))
-FAMILIES = Table("link families", inet6=(_AF_INET6, _INET6))
+# IFLA_INET_CONF takes settings by their IPV4_DEVCONF_* number (linux/ip.h).
+_INET_CONF = Table("IPv4 link settings", route_localnet=(26, U32))
+_INET = Table("IPv4 link", conf=(1, _INET_CONF))
+FAMILIES = Table("link families", inet=(_AF_INET, _INET), inet6=(_AF_INET6, _INET6))
+# The kernel tells IPv4's settings as one array, which is not read.
+_FAMILIES_READ = Table("link families", inet6=(_AF_INET6, _INET6))
 BRIDGE = Table(
     "bridge",
     forward_delay=(1, U32),
@@ -229,7 +235,7 @@ def parse(body: bytes, *, details: bool = True) -> Link:
     info = values.get("info", {})
     kind = info.get("kind", "")
     table = _DATA.get(kind) if details else None
-    families = FAMILIES.decode(values["families"]) if details and "families" in values else {}
+    families = _FAMILIES_READ.decode(values["families"]) if details and "families" in values else {}
     mode = families.get("inet6", {}).get("addr_gen_mode")
     state = values.get("operstate", 0)
     return Link(

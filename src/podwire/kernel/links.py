@@ -223,11 +223,13 @@ def configure(
     arp: bool | None = None,
     txqlen: int | None = None,
     group: int | None = None,
+    route_localnet: bool | None = None,
 ) -> Message:
     """Change what is given of one link, and nothing else (RTM_SETLINK).
 
     ``master`` 0 takes it out of its bridge, ``alias`` "" removes the alias, ``netns`` moves it away. A
     link is renamed by its index only. The kernel wants ``addr_gen_mode`` in a message of its own.
+    ``route_localnet`` is the sysctl of that name of IPv4.
     """
     index, subject = _target(target)
     values: dict[str, Any] = {}
@@ -244,6 +246,8 @@ def configure(
     values["txqlen"] = txqlen
     values["group"] = group
     values["netns"] = _netns(netns)
+    if route_localnet is not None:
+        values["families"] = FAMILIES.encode({"inet": {"conf": {"route_localnet": int(route_localnet)}}})
     if addr_gen_mode is not None:
         values["families"] = FAMILIES.encode({"inet6": {"addr_gen_mode": addr_gen_mode}})
     flags = change = 0

@@ -114,6 +114,12 @@ def seen_from(root: int | None) -> Iterator[None]:
         _view.root = before
 
 
+def view() -> int | None:
+    """Return the root directory from which the calling thread opens namespaces (`seen_from`), if any."""
+    root: int | None = getattr(_view, "root", None)
+    return root
+
+
 def open(path: str | os.PathLike[str]) -> Netns:
     """Open the namespace at ``path``, which another process may have named (`seen_from`).
 

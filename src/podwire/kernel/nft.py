@@ -150,7 +150,7 @@ class Nft:
         self._closed = False
         self._known: dict[tuple[str, str], list[Rule]] = {}
         self.reading = object()
-        """Another object after each reading of the rules: what was found out about them holds as long as it."""
+        """Another object after each reading of the rules: what was found out of them holds as long as it."""
         self._known_at = -1
         self._home = netns.current()
         self._idle: list[NetfilterSocket] = []
@@ -183,8 +183,8 @@ class Nft:
     def write(self, changes: Changes, *, in_known_rules: bool = False) -> bool:
         """Change elements in one transaction, without libnftables. Raises :class:`NftError`.
 
-        With ``in_known_rules`` it is done only if there was no transaction of anybody else since :meth:`rules`
-        was read last; else the answer is False.
+        With ``in_known_rules`` it is done only if there was no transaction of anybody else since the rules
+        were read last (:meth:`rules`); else the answer is False.
         """
         with self._lock:
             self._opened("change")

@@ -1,7 +1,7 @@
 """Changes of nftables elements as netlink messages, in one transaction (linux/netfilter/nf_tables.h).
 
-libnftables reads the whole ruleset before each transaction, other tables' interval sets with all their elements
-included; these messages cost what they change. A :class:`Change` can be written as text too, for a transaction
+libnftables reads the whole ruleset before each transaction, with all the elements of other tables' interval
+sets; these messages cost what they change. A :class:`Change` can be written as text too, for a transaction
 that makes tables and chains as well.
 """
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from typing import NamedTuple
 
 from podwire.kernel.attributes import IP, U32, IPAddress, Table
-from podwire.kernel.errors import MalformedReply
+from podwire.kernel.errors import KernelError, MalformedReply
 from podwire.kernel.message import Message
 from podwire.kernel.netlink import RouteSocket
 
@@ -36,3 +37,13 @@ def lookup(sock: RouteSocket, destination: IPAddress) -> Outgoing:
     if len(answer) < _HEADER:
         raise MalformedReply("route", f"{len(answer)} bytes")
     return Outgoing(_ROUTE.decode(answer, _HEADER).get("device", 0), answer[_TYPE_OFFSET] == _LOCAL)
+
+
+def is_local(sock: RouteSocket, address: IPAddress) -> bool:
+    """Tell whether packets to ``address`` are for this namespace itself; not where there is no route."""
+    try:
+        return lookup(sock, address).local
+    except KernelError as error:
+        if error.errno in {errno.ENETUNREACH, errno.EHOSTUNREACH}:
+            return False
+        raise

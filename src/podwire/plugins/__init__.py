@@ -21,6 +21,7 @@ _MODULES = {
     "host-local": "host_local",
     "ipvlan": "ipvlan",
     "loopback": "loopback",
+    "podwire": "podwire",
     "macvlan": "macvlan",
     "portmap": "portmap",
     "ptp": "ptp",

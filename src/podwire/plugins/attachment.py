@@ -185,7 +185,7 @@ def _create(
                 mtu=mtu or None,
             )
         )
-        addressing.write_sysctls(identity.ifname, ips, dad=dad, announce=True)
+        addressing.write_sysctls(identity.ifname, ips, dad=dad, announce=bool(ips))
         index = devices.index(inside, identity.ifname)
     except BaseException:
         inside.close()

@@ -111,6 +111,8 @@ def _ensure(kernel: Kernel, wanted: Wanted) -> tuple[Link, bool]:
     if link.kind != "bridge":
         kind = link.kind or "device"
         raise InvalidConfig(f"bridge {wanted.name}: exists already and is no bridge but a {kind}")
+    if not made and not is_ours(link):
+        refuse_advertisements(kernel, link.name)
     return link, made
 
 

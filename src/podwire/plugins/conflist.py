@@ -67,6 +67,11 @@ def was_ours(path: Path) -> bool:
     return content is not None and MARK in content
 
 
+def is_edited(path: Path) -> bool:
+    """Whether somebody has changed a file that ``podwire install`` wrote. OSError."""
+    return was_ours(path) and not is_ours(path)
+
+
 def _read(path: Path) -> dict[str, Any] | None:
     try:
         if path.is_symlink() or not path.is_file():

@@ -17,7 +17,7 @@ from podwire.kernel.host import Kernel
 from podwire.kernel.links import Link
 from podwire.kernel.netlink import RouteSocket
 from podwire.kernel.netns import Netns
-from podwire.plugins import addressing, borrowed, host_devices, sublink, verification
+from podwire.plugins import addressing, borrowed, host_devices, leasing, sublink, verification
 from podwire.plugins.attachment import Identity
 from podwire.plugins.failures import KERNEL, attempt, open_netns, open_netns_if_there, told
 from podwire.plugins.host_devices import Selector
@@ -119,6 +119,7 @@ def _configure(container: Netns, inside: RouteSocket, link: Link, result: Result
     else:  # what happens on it is the container's business
         inside.send(links.configure(link.index, up=True))
     sublink.await_carrier(inside, link.name)
+    addressing.wait_until_local(inside, link.index, result.ips)
 
 
 def check(request: Request[Config], kernel: Kernel) -> None:
@@ -138,8 +139,10 @@ def check(request: Request[Config], kernel: Kernel) -> None:
 def delete(request: Request[Config], kernel: Kernel) -> None:
     """Give the device back to the host, then free the addresses; what is gone already is fine."""
     errors: list[CNIError] = []
+    leased = leasing.give_back(errors, request, "host-device")
     returned = attempt(errors, "host-device", lambda: _return(request, kernel))
-    if returned and request.ipam_type:  # an address whose device is still there must not be given again
+    # An address whose device is still there must not be given again.
+    if returned and request.ipam_type and not leased:
         attempt(errors, "host-device", lambda: request.delegate(request.ipam_type))
     if errors:
         raise joined(errors)

@@ -167,7 +167,7 @@ def _wish(field: str, text: str, error: type[CNIError]) -> Address:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def told() -> Iterator[None]:
     """Turn this project's address errors into those of the protocol."""
     try:
         yield
@@ -204,9 +204,9 @@ def add(request: Request[Config], _kernel: object) -> Result:
     wishes = _requested(request)
     dns = _dns(request.config.ipam.resolvConf)
     holder = Holder(request.container_id, request.ifname)
-    with _told(), _directory(request).locked(request.deadline) as leases:
+    with told(), _directory(request).locked(request.deadline) as leases:
         # The same container, started again after a reboot by a runtime that sends no DEL for what that ended.
-        if leases.held_by(*holder) and leases.all_older_than(_booted(), *holder):
+        if leases.held_by(*holder) and leases.all_older_than(booted(), *holder):
             leases.release(*holder)
         allocations = allocate(leases, sets, holder, wishes)
     return Result(
@@ -216,7 +216,7 @@ def add(request: Request[Config], _kernel: object) -> Result:
     )
 
 
-def _booted() -> float:
+def booted() -> float:
     """Return when the machine was started, by today's clock (`time.time`)."""
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
@@ -229,7 +229,7 @@ def check(request: Request[Config], _kernel: object) -> None:
     nothing = CNIError(f"host-local: container {holder} holds no address of network {request.name}", code=100)
     if not directory.exists():
         raise nothing
-    with _told(), directory.locked(request.deadline) as leases:
+    with told(), directory.locked(request.deadline) as leases:
         held = leases.held_by(*holder)
         if not held:
             raise nothing
@@ -246,7 +246,7 @@ def delete(request: Request[Config], _kernel: object) -> None:
     """Free the attachment's addresses; having none is success."""
     directory = _directory(request)
     if directory.exists():
-        with _told(), directory.locked(request.deadline) as leases:
+        with told(), directory.locked(request.deadline) as leases:
             leases.release(request.container_id, request.ifname)
 
 
@@ -256,7 +256,7 @@ def gc(request: Request[Config], _kernel: object) -> None:
     if request.valid_attachments is None or not directory.exists():
         return
     valid = {(one.container_id, one.ifname) for one in request.valid_attachments}
-    with _told(), directory.locked(request.deadline) as leases:
+    with told(), directory.locked(request.deadline) as leases:
         leases.retain(valid)
 
 

@@ -32,8 +32,8 @@ class Change:
     """What becomes of one file.
 
     ``action``: ``made``, ``replaced`` (ours by a newer one, or, with ``backup``, somebody else's),
-    ``unchanged``, ``removed``, ``restored`` (somebody else's, from ``backup``), ``left`` (somebody else's
-    took the place again meanwhile, and ``backup`` stays too).
+    ``unchanged``, ``removed`` (``backup``: a copy that is kept), ``restored`` (somebody else's, from
+    ``backup``), ``left`` (somebody else's took the place again meanwhile, and ``backup`` stays too).
     """
 
     path: Path
@@ -52,12 +52,16 @@ class Foreign(Exception):
 Ours = Callable[[Path], bool]
 
 
+def _never(_path: Path) -> bool:
+    return False
+
+
 def is_our_program(path: Path) -> bool:
     """Whether a file is a shim or a launcher, of this or another version."""
     return shims.is_ours(path) or launchers.is_ours(path)
 
 
-NAMES = tuple(sorted({*TYPES, "podwire"}))
+NAMES = tuple(sorted(TYPES))
 """The names that our programs are installed under."""
 
 
@@ -123,26 +127,33 @@ def install(
     return changes
 
 
-def removal(directory: Path, names: Iterable[str], ours: Ours) -> tuple[Change, ...]:
+def removal(directory: Path, names: Iterable[str], ours: Ours, *, keep: Ours = _never) -> tuple[Change, ...]:
     """Return what :func:`uninstall` would do. OSError."""
     changes = []
     for path in sorted(directory / name for name in names):
         backup = _backup(path)
-        kept = os.path.lexists(backup)
-        if ours(path) or (kept and not os.path.lexists(path)):
-            changes.append(Change(path, "restored" if kept else "removed", backup if kept else None))
-        elif kept:
+        theirs = os.path.lexists(backup) and not ours(backup)
+        if ours(path) and keep(path) and not theirs:
+            changes.append(Change(path, "removed", backup))
+        elif ours(path) or (theirs and not os.path.lexists(path)):
+            changes.append(Change(path, "restored" if theirs else "removed", backup if theirs else None))
+        elif theirs:
             changes.append(Change(path, "left", backup))
     return tuple(changes)
 
 
-def uninstall(directory: Path, names: Iterable[str], ours: Ours) -> tuple[Change, ...]:
-    """Take our files of these names away, and put back what they had replaced: all, or nothing. OSError."""
+def uninstall(
+    directory: Path, names: Iterable[str], ours: Ours, *, keep: Ours = _never
+) -> tuple[Change, ...]:
+    """Take our files of these names away, and put back what they had replaced: all, or nothing. OSError.
+
+    Of ours that ``keep`` chooses a copy is kept where nothing else was.
+    """
     wanted = tuple(names)
-    if not removal(directory, wanted, ours):
+    if not removal(directory, wanted, ours, keep=keep):
         return ()
     with replacing(directory) as transaction:
-        changes = removal(directory, wanted, ours)
+        changes = removal(directory, wanted, ours, keep=keep)
         for change in changes:
             _take_away(transaction, change)
     return changes
@@ -163,6 +174,8 @@ def names_of_ours(directory: Path) -> tuple[str, ...]:
 
 def _take_away(transaction: Replacing, change: Change) -> None:
     if change.action == "removed":
+        if change.backup:
+            transaction.save(change.path, change.backup)
         transaction.remove(change.path)
     elif change.action == "restored" and change.backup:
         transaction.restore(change.backup, change.path)

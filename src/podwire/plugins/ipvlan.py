@@ -55,6 +55,7 @@ def _wanted(request: Request[Config], master: str) -> Sublink:
         mtu=config.mtu,
         # All links of a master have one MAC, and the kernel refuses them the same address.
         local=addressing.link_local(attachment.mac_for(sublink.identity_of(request), ())),
+        announce=True,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import (
     IPv4Address,
     IPv4Interface,
@@ -21,7 +21,7 @@ from ipaddress import (
 from typing import TYPE_CHECKING
 
 from podwire.kernel.nft import NftError
-from podwire.kernel.nftset import Element
+from podwire.kernel.nftset import Element, Fields
 from podwire.kernel.nftwrite import Changes, create, delete
 from podwire.plugins import ruleset
 from podwire.plugins.ruleset import MASQUERADE, MASQUERADE_INDEX, Chain, Owner
@@ -81,12 +81,24 @@ def check(  # noqa: PLR0917
     """What is missing or wrong of what `add` made for the same arguments, in words; empty if it is right."""
     owner = Owner(network, container_id, ifname)
     plain = _plain(addresses)
-    chains = {version: _chain(version, subnets) for version in {each.version for each in plain}}
+    chains = chains_of(plain, subnets)
     faults = [
         f"rules of chain {name} of table inet {ruleset.TABLE} are missing"
         for name in ruleset.missing(kernel.nft, *chains.values())
     ]
-    for each in plain:
+    faults += element_faults(kernel, owner, plain, chains) if plain else []
+    return [] if faults and _by_reference(kernel, owner) else faults
+
+
+def element_faults(
+    kernel: Kernel,
+    owner: Owner,
+    addresses: Sequence[IPv4Address | IPv6Address],
+    chains: Mapping[int, Chain],
+) -> list[str]:
+    """What is missing or wrong of the elements that `creation` made for the same arguments, in words."""
+    faults = []
+    for each in addresses:
         found = kernel.nft.get(MASQUERADE[each.version], (each,))
         if found is None:
             faults.append(f"{each} is not masqueraded: no element in {MASQUERADE[each.version].name}")
@@ -94,9 +106,9 @@ def check(  # noqa: PLR0917
             faults.append(f"{each} is masqueraded for {found.comment}")
         elif found.value != chains[each.version].name:
             faults.append(f"{each} is masqueraded by chain {found.value}, not {chains[each.version].name}")
-    if plain and kernel.nft.get(MASQUERADE_INDEX, (owner.key, 0)) is None:
+    if kernel.nft.get(MASQUERADE_INDEX, (owner.key, 0)) is None:
         faults.append(f"the elements are not in {MASQUERADE_INDEX.name}")
-    return [] if faults and _by_reference(kernel, owner) else faults
+    return faults
 
 
 def remove(kernel: Kernel, container_id: str, ifname: str, network: str = "") -> None:
@@ -144,16 +156,12 @@ def collect(kernel: Kernel, network: str, valid: Iterable[tuple[str, str]]) -> i
     pairs = tuple(valid)
     kept = {Owner(network, *each).place for each in pairs}
     part = ruleset.network_part(network)
-    changes: Changes = ()
-    count = 0
-    for where in (*MASQUERADE.values(), MASQUERADE_INDEX):
-        doomed = [
-            element.key
-            for element in kernel.nft.elements(where)
-            if ruleset.network_of(element.comment) == part and ruleset.place_of(element.comment) not in kept
-        ]
-        changes += delete(where, *doomed)
-        count += len(doomed) if where is not MASQUERADE_INDEX else 0
+
+    def doomed(element: Element) -> bool:
+        comment = element.comment
+        return ruleset.network_of(comment) == part and ruleset.place_of(comment) not in kept
+
+    changes = stale(kernel, doomed)
     ruleset.run(kernel.nft, "", changes)
     ruleset.sweep(kernel.nft)
 
@@ -161,7 +169,15 @@ def collect(kernel: Kernel, network: str, valid: Iterable[tuple[str, str]]) -> i
 
     containers = {container_id for container_id, _ in pairs}
     reference_rules.collect(kernel, reference_rules.MASQUERADE, network, containers)
-    return count
+    return sum(len(change.elements) for change in changes if change.where is not MASQUERADE_INDEX)
+
+
+def stale(kernel: Kernel, doomed: Callable[[Element], bool]) -> Changes:
+    """Take away the elements that are ``doomed``, by reading all."""
+    changes: Changes = ()
+    for where in (*MASQUERADE.values(), MASQUERADE_INDEX):
+        changes += delete(where, *(element.key for element in kernel.nft.elements(where) if doomed(element)))
+    return changes
 
 
 def chains_of(addresses: Sequence[IPv4Address | IPv6Address], subnets: Sequence[Network]) -> dict[int, Chain]:
@@ -202,18 +218,9 @@ def clearing(kernel: Kernel, owner: Owner, addresses: Sequence[IPv4Address | IPv
 
 def removal(kernel: Kernel, owner: Owner) -> tuple[Changes, set[IPv4Address | IPv6Address]]:
     """Take away what the attachment has; and the addresses that this frees."""
-    ahead = kernel.nft.get_all([(MASQUERADE_INDEX, (owner.key, number)) for number in range(_USUAL)])
-    first = ahead[0]
-    if first is None or not isinstance(first.value, tuple):
-        return (), set()
-    count = first.value[1]
-    if count > _USUAL:
-        ahead += kernel.nft.get_all(
-            [(MASQUERADE_INDEX, (owner.key, number)) for number in range(_USUAL, count)]
-        )
-    indexed = [each for each in ahead[:count] if each is not None]
-    changes = delete(MASQUERADE_INDEX, *(each.key for each in indexed))
-    addresses = [ruleset.unmapped(each.value[0]) for each in indexed if isinstance(each.value, tuple)]
+    held = indexed(kernel, owner)
+    changes = delete(MASQUERADE_INDEX, *(key for key, _ in held))
+    addresses = [address for _, address in held]
     found = kernel.nft.get_all([(MASQUERADE[each.version], (each,)) for each in addresses])
     freed = {
         address
@@ -223,6 +230,23 @@ def removal(kernel: Kernel, owner: Owner) -> tuple[Changes, set[IPv4Address | IP
     for version, where in MASQUERADE.items():
         changes += delete(where, *((each,) for each in sorted(freed, key=int) if each.version == version))
     return changes, freed
+
+
+def indexed(kernel: Kernel, owner: Owner) -> list[tuple[Fields, IPv4Address | IPv6Address]]:
+    """The keys in the index that an attachment has, and the addresses."""
+    found = kernel.nft.get_all([(MASQUERADE_INDEX, (owner.key, number)) for number in range(_USUAL)])
+    first = found[0]
+    if first is None or not isinstance(first.value, tuple):
+        return []
+    count = first.value[1]
+    if count > _USUAL:
+        more = range(_USUAL, count)
+        found += kernel.nft.get_all([(MASQUERADE_INDEX, (owner.key, number)) for number in more])
+    return [
+        (each.key, ruleset.unmapped(each.value[0]))
+        for each in found[:count]
+        if each is not None and isinstance(each.value, tuple)
+    ]
 
 
 def _plain(addresses: Sequence[Address]) -> list[IPv4Address | IPv6Address]:

@@ -90,7 +90,7 @@ def add(request: Request[Anything], kernel: Kernel) -> Result:
     pod = hostports.addresses(result, request.ifname)
     ports = hostports.wanted(request.runtime_config, pod)
     owner = Owner(request.name, request.container_id, request.ifname)
-    chains = _chains(options, pod, ports)
+    chains = chains_for(options, pod, ports)
     if not ports:
         return result
     with told("portmap"):
@@ -98,8 +98,8 @@ def add(request: Request[Anything], kernel: Kernel) -> Result:
         _make(request, kernel, owner, ports, chains, device=device)
         try:
             if device:
-                _open_localnet(kernel, device)
-            _forget_flows(kernel, ports)
+                open_localnet(kernel, device)
+            forget_flows(kernel, ports)
         except KernelError:
             _release(kernel, owner, request.deadline)
             raise
@@ -114,7 +114,7 @@ def check(request: Request[Anything], kernel: Kernel) -> None:
         return
     owner = Owner(request.name, request.container_id, request.ifname)
     options = settings(request)
-    chains = _chains(options, pod, ports)
+    chains = chains_for(options, pod, ports)
     with told("portmap"):
         faults = [
             f"rules of chain {name} of table inet {ruleset.TABLE} are missing"
@@ -186,7 +186,7 @@ def gc(request: Request[Anything], kernel: Kernel) -> None:
             held, changes = elements.scan(kernel, doomed)
             if changes:
                 ruleset.run(kernel.nft, "", changes + elements.unmark(kernel, held))
-        _forget_answers(kernel, held)
+        forget_answers(kernel, held)
         ruleset.sweep(kernel.nft)
         containers = {each.container_id for each in valid}
         reference_rules.collect(kernel, reference_rules.HOST_PORTS, request.name, containers)
@@ -214,7 +214,7 @@ PLUGIN = Plugin(
 )
 
 
-def _chains(options: Settings, pod: Pod, ports: Iterable[HostPort]) -> dict[int, Chain]:
+def chains_for(options: Settings, pod: Pod, ports: Iterable[HostPort]) -> dict[int, Chain]:
     """The chain of these settings for each IP version: the further matches, the mark, the DNAT."""
     mark = 1 << (13 if options.markMasqBit is None else options.markMasqBit)
     versions = {each.version for each in ports}
@@ -267,7 +267,8 @@ def _away(kernel: Kernel) -> Netns | None:
     return None if (here.st_dev, here.st_ino) == kernel.netns.identity else kernel.netns
 
 
-def _open_localnet(kernel: Kernel, device: str) -> None:
+def open_localnet(kernel: Kernel, device: str) -> None:
+    """Let 127.0.0.0/8 out of an interface."""
     key = f"net/ipv4/conf/{device}/route_localnet"
     # Writing takes the lock of the whole network configuration, even if nothing changes.
     if sysctl.read(key, _away(kernel)).strip() != "1":
@@ -313,7 +314,7 @@ def _make(
                 if error.errno == errno.EINVAL:
                     _blame_conditions(request, error)
                 raise
-        _forget_answers(kernel, held)
+        forget_answers(kernel, held)
         return
 
 
@@ -341,12 +342,12 @@ def _release(kernel: Kernel, owner: Owner, deadline: float) -> bool:
                 if attempt == _TRIES - 1 or error.errno not in {errno.ENOENT, errno.EINVAL}:
                     raise
                 continue
-        _forget_answers(kernel, held)
+        forget_answers(kernel, held)
         break
     return True
 
 
-def _forget_flows(kernel: Kernel, ports: Iterable[HostPort]) -> None:
+def forget_flows(kernel: Kernel, ports: Iterable[HostPort]) -> None:
     """Delete the UDP flows to new host ports: a client that keeps its socket would stay with the old pod."""
     known: dict[IPv4Address | IPv6Address, bool] = {}
 
@@ -371,7 +372,7 @@ def _forget_flows(kernel: Kernel, ports: Iterable[HostPort]) -> None:
             )
 
 
-def _forget_answers(kernel: Kernel, held: Iterable[Held]) -> None:
+def forget_answers(kernel: Kernel, held: Iterable[Held]) -> None:
     """Delete the UDP flows through host ports that are gone."""
     for each in held:
         if each.protocol == _UDP and each.target is not None:

@@ -57,15 +57,19 @@ def make(kernel: Kernel, container: Netns, pair: Pair) -> None:
                 before_routes=_gateway_routes(index, pair.ips),
             )
         )
-        dress(kernel, pair.identity, pair.ips, new=True)
+        outer = dress(kernel, pair.identity, pair.ips, new=True)
         addressing.wait_until_up(inside, pair.identity.ifname)
         addressing.wait_until_up(kernel.route(), pair.identity.host_end)
+        addressing.wait_until_local(inside, index, pair.ips)
+        gateways = [IPConfig(str(one)) for one in gateway_interfaces(pair.ips)]
+        addressing.wait_until_local(kernel.route(), outer, gateways)
 
 
-def dress(kernel: Kernel, identity: Identity, ips: Sequence[IPConfig], *, new: bool = False) -> None:
+def dress(kernel: Kernel, identity: Identity, ips: Sequence[IPConfig], *, new: bool = False) -> int:
     """Give the host's end its alias, the gateways' addresses and the routes to ``ips``, and set it up.
 
-    What one that is not ``new`` has already stays: this repairs it as well. Raises :class:`KernelError`.
+    What one that is not ``new`` has already stays: this repairs it as well. Returns its index. Raises
+    :class:`KernelError`.
     """
     host, name = kernel.route(), identity.host_end
     _refuse_advertisements(kernel, name, ipv6=any(ip.family == 6 for ip in ips))
@@ -88,6 +92,7 @@ def dress(kernel: Kernel, identity: Identity, ips: Sequence[IPConfig], *, new: b
         if (destination, None) not in held
     ]
     host.send(*messages)
+    return link.index
 
 
 def _refuse_advertisements(kernel: Kernel, name: str, *, ipv6: bool) -> None:

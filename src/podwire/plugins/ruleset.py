@@ -13,7 +13,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from ipaddress import IPv4Address, IPv6Address
@@ -44,10 +44,12 @@ TARGET_AT = {v: NamedSet(f"target_at{v}", (ip, PROTOCOL, PORT), (ip, PORT)) for 
 PORTMAP_INDEX = NamedSet("portmap_index", (IPV6, PORT), (IPV6, PROTOCOL, PORT, PORT))
 MASQUERADE = {v: NamedSet(f"masquerade{v}", (ip,), verdict=True) for v, ip in IP.items()}
 MASQUERADE_INDEX = NamedSet("masquerade_index", (IPV6, PORT), (IPV6, PORT))
+PODS = {v: NamedSet(f"pods{v}", (ip,)) for v, ip in IP.items()}
+POD_NETWORKS = {v: NamedSet(f"pod_networks{v}", (ip,), verdict=True) for v, ip in IP.items()}
 LOCALNET = NamedSet("localnet", (INTERFACE,))
 """The sets and maps of the table, by IP version where there are two; see table.nft for what they mean."""
 
-VERDICTS = (*PORTMAP_ANY.values(), *PORTMAP_AT.values(), *MASQUERADE.values())
+VERDICTS = (*PORTMAP_ANY.values(), *PORTMAP_AT.values(), *MASQUERADE.values(), *POD_NETWORKS.values())
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]*")
 # With two slashes below the 128 bytes of a comment; container IDs usually have 64 digits.
@@ -144,8 +146,8 @@ class Chain(msgspec.Struct, frozen=True):
         )
 
 
-_right: WeakKeyDictionary[Nft, tuple[object, set[Chain]]] = WeakKeyDictionary()
-"""Which chains were found right beside the fixed part, in which reading of the rules."""
+_right: WeakKeyDictionary[Nft, tuple[object, frozenset[object]]] = WeakKeyDictionary()
+"""Which chains, and what beside, were found right with the fixed part, in which reading of the rules."""
 _TRIES = 16
 
 
@@ -177,15 +179,14 @@ def _skeleton() -> _Skeleton:
 
 def prepare(nft: Nft, *chains: Chain) -> str:
     """The commands that must come before elements in the same transaction; empty if everything is right."""
-    present = _present(nft)
+    # Taken before: if the rules are read anew now, or by another thread, nothing is known of that reading.
     reading = nft.reading
+    present = _present(nft)
     text = "".join(chain.text(present) for chain in chains)
     if _skeleton().rules - present:
         return _renewal(present) + text
     if not text:
-        known = _right.get(nft)
-        right = known[1] if known is not None and known[0] is reading else set()
-        _right[nft] = reading, right.union(chains)
+        _note_right(nft, reading, chains)
     return text
 
 
@@ -227,29 +228,56 @@ def run(nft: Nft, preparation: str, changes: Changes) -> None:
         nft.write(changes)
 
 
-def commit(nft: Nft, changes: Changes, chains: Sequence[Chain], deadline: float) -> None:
+def commit(
+    nft: Nft,
+    changes: Changes,
+    chains: Sequence[Chain],
+    deadline: float,
+    beside: tuple[object, Callable[[Nft], str]] | None = None,
+) -> None:
     """Change elements where the rules are right, in one transaction with those of them that are not.
 
-    Where nobody else changed nftables since the last time, that is one system call. Raises NftError, and
-    TryLater for the lock that only the makers of rules take.
+    Where nobody else changed nftables since the last time, that is one system call. ``beside`` is what else
+    must be right: something to know it by, and what gives the commands for it, empty if it is; then the rules
+    come first, in transactions of their own. Raises NftError, and TryLater for the lock of the rules' makers.
     """
+    needed = chains if beside is None else (*chains, beside[0])
     for _ in range(_TRIES):
-        if _known_right(nft, chains) and nft.write(changes, in_known_rules=True):
+        if _known_right(nft, needed) and nft.write(changes, in_known_rules=True):
             return
         if prepare(nft, *chains):
             # Only one at a time makes rules: two would make the one of a mark bit twice.
             with exclusive(deadline):
                 preparation = prepare(nft, *chains)
-                if preparation:
+                if preparation and beside is None:
                     run(nft, preparation, changes)
                     return
+                complete(nft, preparation)
+        reading = nft.reading
+        if beside is not None and beside[1](nft):
+            with exclusive(deadline):
+                complete(nft, beside[1](nft))
+        elif beside is not None:
+            _note_right(nft, reading, (beside[0],))
     # Somebody changes nftables all the time; that these rules go just now is not to be expected.
     nft.write(changes)
 
 
-def _known_right(nft: Nft, chains: Sequence[Chain]) -> bool:
+def complete(nft: Nft, preparation: str) -> None:
+    """Make rules alone: libnftables 1.0 cannot fill an interval map in the transaction that makes it."""
+    if preparation:
+        nft.run(preparation)
+
+
+def _known_right(nft: Nft, needed: Sequence[object]) -> bool:
     known = _right.get(nft)
-    return known is not None and known[0] is nft.reading and known[1].issuperset(chains)
+    return known is not None and known[0] is nft.reading and known[1].issuperset(needed)
+
+
+def _note_right(nft: Nft, reading: object, found: Sequence[object]) -> None:
+    known = _right.get(nft)
+    right = known[1] if known is not None and known[0] is reading else frozenset()
+    _right[nft] = reading, right.union(found)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The shim: the static program that runtimes call under each plugin's name (``shim/podwire.c``).
+"""The shim: the static program that runtimes call under each plugin's name (its source: ``shim/``).
 
 It is one file, compiled when the package is built. The path of the agent's socket stands behind a mark
 inside it, so that it can be told of another one, and so that our programs are known among others.
