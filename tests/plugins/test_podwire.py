@@ -158,15 +158,6 @@ def test_f03_no_advertisement_is_taken(node: Node) -> None:
         assert sysctl("net/ipv6/conf/eth0/autoconf", name) == "0"
 
 
-def test_the_hosts_end_has_ipv6_only_where_it_routes_it(node: Node) -> None:
-    node.attached(node.network("routed"), "dual")
-    node.attached(node.network("routed", "10.2.0.0/24", name="other"), "v4")
-    node.attached(node.network("bridge", name="bridge"), "port")
-    off = {name: sysctl(f"net/ipv6/conf/{name}/disable_ipv6") for name in links() if name.startswith("pw")}
-    aliases = {link["ifalias"].split()[1]: off[name] for name, link in links().items() if name in off}
-    assert aliases == {"net": "0", "other": "1", "bridge": "1"}
-
-
 def test_f04_a_new_pod_does_not_change_the_bridges_mac(node: Node) -> None:
     config = node.network("bridge")
     node.attached(config, "one")

@@ -82,28 +82,12 @@ def make(kernel: Kernel, container: Netns, ends: Ends) -> None:
         with inside:
             undo.append(lambda: attachment.detach(kernel, identity))
             index = devices.index(host, identity.host_end)
-            _spare_ipv6(kernel, ends)
             host.send(*_outside(index, ends))
             addressing.wait_until_up(inside, identity.ifname)
             addressing.wait_until_up(host, identity.host_end)
             _wait_until_local(inside, ends.ips)
             if ends.bridge is not None and ends.bridge.operstate not in addressing.OPERATIONAL:
                 _wait_for_bridge(host, ends.bridge)
-
-
-def _spare_ipv6(kernel: Kernel, ends: Ends) -> None:
-    """Leave the host's end without IPv6 where it has no part in it: a bridge's port, a pod without.
-
-    The kernel has a multicast route for each interface with IPv6, and walks those of all when one goes up: at
-    2,000 pods that is a sixth of an ADD.
-    """
-    if ends.bridge is None and any(ip.family == 6 for ip in ends.ips):
-        return
-    try:
-        sysctl.write(f"net/ipv6/conf/{ends.identity.host_end}/disable_ipv6", 1, kernel.away)
-    except KernelError as error:
-        if error.errno != errno.ENOENT:  # a kernel without IPv6
-            raise
 
 
 def _wait_for_bridge(host: RouteSocket, bridge: Link) -> None:
