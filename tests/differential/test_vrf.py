@@ -36,7 +36,13 @@ THEIRS = Difference(
     "DEL leaves a VRF that was there before and is not ours",
     go=ABSENT,
 )
-DIFFERENCES = (ROUTES, REFUSED, TABLE, THEIRS)
+ADDRESSES = Difference(
+    "vrf-addresses",
+    "* DEL vrf one eth0 / state / one / * / *fd00:1::*",
+    "the interface keeps its IPv6 addresses also when it leaves the VRF",
+    go=ABSENT,
+)
+DIFFERENCES = (ROUTES, REFUSED, TABLE, THEIRS, ADDRESSES)
 NET = {"type": "vrf", "vrfname": "blue"}
 
 
@@ -49,7 +55,7 @@ def test_one_interface(twins: Twins) -> None:
         world.delete(net, "one")
         world.delete(net, "one")
 
-    twins(scenario, ROUTES)
+    twins(scenario, ROUTES, ADDRESSES)
 
 
 def test_two_interfaces_and_a_free_table(twins: Twins) -> None:
