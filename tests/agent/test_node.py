@@ -176,7 +176,7 @@ def test_c18_a_container_that_starts_again_after_a_boot_gets_its_address(
 
 
 def _never_sweep() -> None:
-    Reconciler.sweep = lambda _self: None
+    pytest.MonkeyPatch().setattr(Reconciler, "sweep", lambda _self: None)
 
 
 def reboot(agent: Forked, *names: str) -> None:
