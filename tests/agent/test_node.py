@@ -146,6 +146,17 @@ def test_what_others_flush_comes_back(start: Start, pod: Pod, tmp_path: Path) ->
     assert agent.status()["mended"] > 0
 
 
+def test_flushed_host_ports_come_back_behind_any_plugin(start: Start, pod: Pod, tmp_path: Path) -> None:
+    agent, netns = start(settings=QUICK), pod("one")
+    config = {**lab.bridge(tmp_path), "type": "ptp", "ipMasq": False}
+    made = agent.add(config, "one", netns)
+    assert made.exit == 0, made.body
+    assert agent.add({**lab.portmap(8080), "prevResult": made.json}, "one", netns).exit == 0
+    before = lab.everything(tmp_path)
+    lab.run("nft", "flush", "ruleset")
+    until(lambda: lab.everything(tmp_path) == before)
+
+
 def test_what_a_boot_took_away_is_freed(start: Start, pod: Pod, tmp_path: Path) -> None:
     agent = start()
     attach(agent, tmp_path, "old", pod("old"))
