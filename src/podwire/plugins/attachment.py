@@ -161,6 +161,7 @@ def _configure(host: RouteSocket, inside: RouteSocket, index: int, plan: Plan) -
             addressing.wait_until_up(host, plan.bridge.name, addressing.OPERATIONAL)
         if plan.dad:
             addressing.wait_for_dad(inside, index)
+        addressing.wait_until_local(inside, index, plan.ips)
 
 
 def _spans(host: RouteSocket, bridge: Link) -> bool:
