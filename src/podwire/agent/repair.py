@@ -111,22 +111,23 @@ class Mender:
 
 
 def _attached(records: Iterable[Record]) -> list[Attached]:
-    """The attachments that begin with a bridge of ours, as `Repairer.suspects` wants them."""
+    """The attachments that begin with our bridge or podwire, as `Repairer.suspects` wants them."""
     by_place: dict[tuple[str, str, str], dict[str, Record]] = defaultdict(dict)
     for record in records:
         by_place[record.network, record.container_id, record.ifname][record.plugin] = record
     found = []
     for (name, container_id, ifname), plugins in by_place.items():
-        bridge = plugins.get("bridge")
-        if bridge is None:
+        first = plugins.get("bridge") or plugins.get("podwire")
+        if first is None:
             continue
-        config = msgspec.json.decode(bridge.config)
+        config = msgspec.json.decode(first.config)
         network = msgspec.json.encode(
             {"cniVersion": config.get("cniVersion", ""), "name": name, "plugins": [config]}
         ).decode()
-        result = msgspec.json.decode(bridge.result)
+        result = msgspec.json.decode(first.result)
         ips = tuple(str(ip.get("address", "")).partition("/")[0] for ip in result.get("ips", ()))
-        ports = "portmap" in plugins and _has_ports(plugins["portmap"].config)
+        mapping = first if first.plugin == "podwire" else plugins.get("portmap")
+        ports = mapping is not None and _has_ports(mapping.config)
         found.append(Attached(network, container_id, ifname, ips, host_ports=ports))
     return found
 

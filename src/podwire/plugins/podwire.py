@@ -474,6 +474,7 @@ PLUGIN = Plugin(
     delete=delete,
     gc=gc,
     status=status,
+    mend=mend,
     open_kernel=Kernel.open,
     known_args=frozenset({"IP", "MAC", "GATEWAY"}),
 )
