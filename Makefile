@@ -21,8 +21,8 @@ NEEDS := \
 	/usr/lib/cni/bridge:containernetworking-plugins
 
 # Real runtimes run pods with the plugins: containerd by its CRI socket and `ctr --cni`, podman by its CNI
-# backend. Others look at processes.
-test: NEEDS += ctr:containerd runc:runc podman:podman ps:procps
+# backend. dhcp leases come from dnsmasq too. Others look at processes.
+test: NEEDS += ctr:containerd runc:runc podman:podman ps:procps dnsmasq:dnsmasq-base
 
 # The shim is compiled, as it is shipped and with sanitizers, and called.
 test bench fuzz shim: NEEDS += gcc:gcc musl-gcc:musl-tools /usr/include/stdio.h:libc6-dev
@@ -32,7 +32,7 @@ test bench fuzz shim: NEEDS += gcc:gcc musl-gcc:musl-tools /usr/include/stdio.h:
 help:
 	@echo 'make demo    run examples/hello on this machine, check every claim, take it down (root)'
 	@echo 'make test    all tests (root: the kernel tests too)'
-	@echo 'make test-kernel   what this kernel may lack (vlan, ipvlan, dummy, vrf, bridge VLANs), in user-mode Linux (root)'
+	@echo 'make test-kernel   what this kernel may lack (vlan, ipvlan, dummy, vrf, bridge VLANs), in user-mode Linux (root); TEST_KERNEL_SECONDS (290)'
 	@echo 'make lint    format, lint, types, layers'
 	@echo 'make bench   speed beside the Go plugins and the bare netlink floor (root)'
 	@echo 'make fuzz    look for inputs that break the parsers, FUZZ_SECONDS (60) long'

@@ -1,7 +1,8 @@
 """``python -m bench``: our ADD and DEL, the Go plugins' and the bare kernel's, interleaved in one run.
 
 Runs in a network and a mount namespace of its own. ``BENCH_JSON=FILE`` writes the table as JSON too,
-``BENCH_N`` sets how many pods each case has (default 40).
+``BENCH_N`` sets how many pods each case has (default 40). ``python -m bench density`` measures what grows
+with the number of pods.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import hotpath, ours, peer, runtime
+from bench import density, hotpath, ours, peer, runtime
 from bench.cases import CASES, Case
 from bench.floor import Floor
 from podwire import plugins
@@ -293,6 +294,9 @@ def main() -> None:
     if not (peer.BIN / "bridge").exists():
         sys.exit(f"bench: no {peer.BIN}/bridge: install the Debian package containernetworking-plugins")
     isolate()
+    if sys.argv[1:] == ["density"]:
+        density.main()
+        return
     count = int(os.environ.get("BENCH_N", "40"))
     directory = Path(tempfile.mkdtemp(prefix="podwire-bench-"))
     try:

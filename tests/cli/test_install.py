@@ -24,7 +24,7 @@ from tests.cli.helpers import output
 from tests.plugins.test_installing import contents, foreign
 from tests.shim.helpers import in_tree
 
-NAMES = {*TYPES, "podwire", "podwire-standalone"}
+NAMES = {*TYPES, "podwire-standalone"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -133,7 +133,7 @@ def test_the_programs_call_the_socket_of_that_root(node: Node) -> None:
 def test_without_agent_the_programs_are_python_and_take_the_place_of_the_others(node: Node) -> None:
     node.run("--no-conflist")
     node.run("--no-agent")
-    assert set(contents(node.bin)) == {*TYPES, "podwire"}
+    assert set(contents(node.bin)) == set(TYPES)
     assert contents(node.conf) == {"": ("missing",)}
     called = subprocess.run(
         [node.bin / "host-local"],
@@ -404,3 +404,48 @@ def test_installed_programs_and_the_real_agent_serve_a_pod_also_when_the_agent_d
     finally:
         agent.kill()
         subprocess.run(["ip", "netns", "delete", "pod"])
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("mode", ["routed", "bridge"])
+def test_the_installed_network_serves_pods_through_programs_and_agent(node: Node, mode: str) -> None:
+    agent = Process(node.root).started()
+    try:
+        node.run("--mode", mode)
+        network = parse_list(node.network.read_bytes())
+        (plugin,) = json.loads(node.network.read_text())["plugins"]
+        config = {"cniVersion": network.cni_version, "name": network.name, **plugin}
+        config["dataDir"] = str(node.root / "leases")
+
+        def call(command: str, pod: str) -> dict[str, Any]:
+            done = subprocess.run(
+                [node.bin / "podwire"],
+                input=json.dumps(config).encode(),
+                capture_output=True,
+                env={
+                    "PATH": os.environ["PATH"],
+                    "CNI_COMMAND": command,
+                    "CNI_CONTAINERID": pod,
+                    "CNI_NETNS": f"/run/netns/{pod}",
+                    "CNI_IFNAME": "eth0",
+                    "CNI_PATH": str(node.bin),
+                },
+            )
+            assert (done.returncode, done.stderr) == (0, b""), done.stdout
+            found: dict[str, Any] = json.loads(done.stdout or b"{}")
+            return found
+
+        for pod in ("a", "b"):
+            output("ip", "netns", "add", pod)
+        addresses = {pod: call("ADD", pod)["ips"] for pod in ("a", "b")}
+        for ip in addresses["b"]:
+            address = ip["address"].split("/")[0]
+            output("ip", "netns", "exec", "a", "busybox", "ping", "-c", "1", "-W", "2", address)
+        assert len(addresses["b"]) == 2
+        for pod in ("a", "b"):
+            call("DEL", pod)
+        assert agent.attachments() == []
+    finally:
+        agent.kill()
+        for pod in ("a", "b"):
+            subprocess.run(["ip", "netns", "delete", pod])

@@ -28,7 +28,7 @@ REFUSED = Difference(
 TABLE = Difference(
     "vrf-other-table",
     "* ADD vrf one eth0 / *",
-    "a VRF that has another table than the configuration wants is refused, not taken for the one that is meant",
+    "a VRF that has another table than the configuration wants is refused, not taken as it is",
 )
 THEIRS = Difference(
     "vrf-of-others",
@@ -36,7 +36,13 @@ THEIRS = Difference(
     "DEL leaves a VRF that was there before and is not ours",
     go=ABSENT,
 )
-DIFFERENCES = (ROUTES, REFUSED, TABLE, THEIRS)
+ADDRESSES = Difference(
+    "vrf-addresses",
+    "* DEL vrf one eth0 / state / one / * / *fd00:1::*",
+    "the interface keeps its IPv6 addresses also when it leaves the VRF",
+    go=ABSENT,
+)
+DIFFERENCES = (ROUTES, REFUSED, TABLE, THEIRS, ADDRESSES)
 NET = {"type": "vrf", "vrfname": "blue"}
 
 
@@ -49,7 +55,7 @@ def test_one_interface(twins: Twins) -> None:
         world.delete(net, "one")
         world.delete(net, "one")
 
-    twins(scenario, ROUTES)
+    twins(scenario, ROUTES, ADDRESSES)
 
 
 def test_two_interfaces_and_a_free_table(twins: Twins) -> None:

@@ -1,4 +1,4 @@
-"""A real containerd runs pods with our plugins in its bin directory, as a kubelet would have it."""
+"""A real containerd runs pods by `podwire install` and `podwire agent`, as a kubelet would have it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from podwire.plugins import launchers
-from tests.e2e import cri, image
+from tests.e2e import cri, image, installed
 from tests.plugins.helpers import ip, links, reaches
 
 pytestmark = pytest.mark.kernel
@@ -21,6 +20,7 @@ pytestmark = pytest.mark.kernel
 HOME = Path("/run/cri")
 BIN = HOME / "bin"
 CONF = HOME / "net.d"
+HOST = ("192.0.2.1/32", "2001:db8::1/128")
 SUBNETS = ("10.88.0.0/24", "fd88::/64")
 CHAIN: list[dict[str, Any]] = [
     {
@@ -52,15 +52,21 @@ BANDWIDTH = {"kubernetes.io/ingress-bandwidth": "20M", "kubernetes.io/egress-ban
 
 @pytest.fixture
 def client() -> Iterator[cri.Client]:
-    launchers.write(BIN)
+    # The host's own address: a routed pod's packets find back to it, whatever it is on.
+    for address in HOST:
+        ip("address", "add", address, "dev", "lo")
     CONF.mkdir(parents=True)
-    with cri.containerd(HOME / "containerd", bin_dir=BIN, conf_dir=CONF) as client:
+    with (
+        installed.agent(HOME / "podwire"),
+        cri.containerd(HOME / "containerd", bin_dir=BIN, conf_dir=CONF) as client,
+    ):
         yield client
     shutil.rmtree(HOME)
     shutil.rmtree("/var/lib/cni", ignore_errors=True)
 
 
 def configure(client: cri.Client, plugins: list[dict[str, Any]]) -> None:
+    installed.install(HOME / "podwire", BIN, CONF, "--no-conflist")
     text = json.dumps({"cniVersion": "1.0.0", "name": "pods", "plugins": plugins})
     (CONF / "10-pods.conflist").write_text(text)
     until(lambda: client.network_ready()[0], lambda: client.network_ready()[1])
@@ -101,6 +107,25 @@ def test_containerd_runs_pods_with_host_ports_and_bandwidth(
     client.remove_pod(other)
     assert sorted(set(links()) - {"cni0"}) == before
     assert not [each for each in held() if each in {*first, *second}]
+
+
+def test_a_node_is_ready_when_the_agent_serves_and_not_before(client: cri.Client) -> None:
+    """The network that `podwire install` writes: dual-stack, and there only when pods can have it."""
+    root = HOME / "podwire"
+    assert not client.network_ready()[0]
+    installed.install(root, BIN, CONF)
+    until(lambda: client.network_ready()[0], lambda: client.network_ready()[1])
+    sandbox = client.run_pod(ports={8080: (80, "tcp")})
+    client.run(sandbox, *SERVE)
+    addresses = client.addresses(sandbox)
+    assert len(addresses) == 2
+    assert image.page(f"http://[{addresses[1]}]/") == image.CONTENT
+    assert image.page(f"http://{HOST[0].partition('/')[0]}:8080/") == image.CONTENT
+    client.remove_pod(sandbox)
+
+    installed.install(root, BIN, CONF, "--uninstall")
+    until(lambda: not client.network_ready()[0])
+    assert list(BIN.iterdir()) == list(CONF.iterdir()) == []
 
 
 def rates() -> list[str]:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from podwire.plugins import launchers
-from tests.e2e import image
+from tests.e2e import image, installed
 from tests.plugins.helpers import links, reaches
 
 pytestmark = pytest.mark.kernel
@@ -72,12 +71,18 @@ def podman(*arguments: str) -> str:
 
 
 def test_podman_runs_a_container_with_a_host_port_and_removes_it() -> None:
-    launchers.write(HOME / "bin")
-    (HOME / "net.d").mkdir()
+    (HOME / "net.d").mkdir(parents=True)
     (HOME / "net.d/10-pods.conflist").write_text(json.dumps(NETWORK))
     (HOME / "containers.conf").write_text(_CONTAINERS)
     (HOME / "storage.conf").write_text(_STORAGE)
     root = image.root(HOME / "root")
+    with installed.agent(HOME / "podwire"):
+        installed.install(HOME / "podwire", HOME / "bin", HOME / "net.d", "--no-conflist")
+        _run_and_remove(root)
+    shutil.rmtree(HOME)
+
+
+def _run_and_remove(root: Path) -> None:
     try:
         run = ("run", "-d", "--name", "web", "--network", "pods", "-p", "8080:80", "--rootfs", str(root))
         podman(*run, "/bin/httpd", "-f", "-p", "80", "-h", image.PAGE)
@@ -93,4 +98,3 @@ def test_podman_runs_a_container_with_a_host_port_and_removes_it() -> None:
         assert not {each.name for each in LEASES.iterdir()} & set(addresses)
     finally:
         podman("rm", "-f", "-t", "0", "--all")
-        shutil.rmtree(HOME)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
 
 import pytest
 
@@ -150,3 +151,44 @@ def test_a_refusal_names_what_was_tried(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(KernelError) as caught:
         conntrack.delete(protocol=17, original_port=53)
     assert "192.0.2.1" in str(caught.value) and caught.value.operation == "delete"
+
+
+@pytest.fixture
+def walks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many times the kernel's table was walked."""
+    done: list[int] = []
+    dump = NetfilterSocket.dump
+
+    def count(self: NetfilterSocket, message: Message) -> list[tuple[int, bytes]]:
+        done.append(message.type)
+        return dump(self, message)
+
+    monkeypatch.setattr(NetfilterSocket, "dump", count)
+    return done
+
+
+def test_the_table_is_walked_only_where_an_entry_may_be_meant(walks: list[int]) -> None:
+    assert conntrack.delete(protocol=17, original_port=53) == 0
+    insert("192.0.2.1", "192.0.2.2", 1000, 530)
+    insert("2001:db8::1", "2001:db8::2", 1000, 54)
+    assert conntrack.delete(protocol=17, original_port=53) == 0
+    assert conntrack.delete(protocol=6, original_port=530) == 0
+    assert conntrack.delete(protocol=17, family=4, original_port=54) == 0
+    assert walks == []
+    assert conntrack.delete(protocol=17, family=6, original_port=54) == 1
+    assert conntrack.delete(protocol=17, family=4, original_port=530) == 1
+    assert len(walks) == 2
+
+
+@pytest.mark.parametrize("lack", ["_LIST", "_COUNT"])
+def test_without_the_list_or_with_a_long_one_it_is_walked(
+    monkeypatch: pytest.MonkeyPatch, walks: list[int], lack: str
+) -> None:
+    insert("192.0.2.1", "192.0.2.2", 1000, 53)
+    monkeypatch.setattr(conntrack, lack, Path("/proc/nosuch"))
+    assert conntrack.delete(protocol=17, family=4, original_port=53) == 1
+    monkeypatch.undo()
+    insert("192.0.2.1", "192.0.2.2", 1000, 53)
+    monkeypatch.setattr(conntrack, "_LIST_MAX", 0)
+    assert conntrack.delete(protocol=17, family=4, original_port=54) == 0
+    assert conntrack.delete(protocol=17, family=4, original_port=53) == 1

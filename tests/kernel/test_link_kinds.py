@@ -10,7 +10,7 @@ import struct
 
 import pytest
 
-from podwire.kernel import link_kinds, links
+from podwire.kernel import link_kinds, links, rules
 from podwire.kernel.errors import InvalidValue, KernelError
 from podwire.kernel.link_codec import parse
 from podwire.kernel.link_kinds import ETH_P_8021AD, IpvlanFlag, IpvlanMode, VlanFlag
@@ -120,6 +120,23 @@ def refused(sock: RouteSocket, message: Message) -> int:
 
 
 @kernel
+def test_a_kind_is_known_or_not_and_nothing_is_made(sock: RouteSocket) -> None:
+    assert [link_kinds.is_known(sock, kind) for kind in ("veth", "macvlan", "nosuchkind")] == [
+        True,
+        True,
+        False,
+    ]
+    assert helpers.link_names() == {"lo"}
+
+
+@kernel
+@other("vlan", "ipvlan", "dummy", "vrf")
+def test_the_kinds_that_this_kernel_has_are_known(sock: RouteSocket) -> None:
+    assert all(link_kinds.is_known(sock, kind) for kind in ("vlan", "ipvlan", "dummy", "vrf"))
+    assert helpers.link_names() == {"lo"}
+
+
+@kernel
 @other("vlan", "dummy")
 def test_a_vlan_is_born_in_the_pod(sock: RouteSocket, pod: Netns, pod_sock: RouteSocket) -> None:
     sock.send(link_kinds.dummy("d0", mac="02:00:00:00:00:01", mtu=1400, up=True))
@@ -193,3 +210,18 @@ def test_a_vrf_has_its_table_and_takes_links(sock: RouteSocket) -> None:
     sock.send(links.configure("d0", master=vrf.index))
     assert helpers.link("d0")["master"] == "blue"
     assert [one.name for one in links.list_links(sock, master=vrf.index)] == ["d0"]
+
+
+@kernel
+@other("vrf")
+@pytest.mark.parametrize("family", [4, 6])
+def test_the_rule_of_vrfs_is_told_from_others(sock: RouteSocket, family: int) -> None:
+    rule = rules.Rule(family, priority=999, by_master=True)
+    sock.send(rules.add(rule))
+    [seen] = [one for one in helpers.ip(f"-{family}", "rule") if one["priority"] == 999]
+    assert "l3mdev" in seen
+    [ours] = [one for one in rules.list_rules(sock, family) if one.priority == 999]
+    assert ours.by_master
+    assert not any(one.by_master for one in rules.list_rules(sock) if one.priority != 999)
+    sock.send(rules.delete(rule))
+    assert not any(one.priority == 999 for one in rules.list_rules(sock))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from podwire.dhcp.service import KeeperService, listen
 from podwire.kernel.host import Kernel
 from tests.dhcp.helpers import Server
 from tests.plugins.faults import Faults
-from tests.plugins.helpers import Host, addresses, execute, ip, links, reaches, routes, run
+from tests.plugins.helpers import ROOT, Host, addresses, execute, ip, links, reaches, routes, run
 from tests.plugins.test_bridge_undo import everything
 
 SOCKET = "/run/dhcp-test/sock"
@@ -90,6 +91,43 @@ def test_a_pod_on_a_bridge_lives_with_its_lease(host: Host, server: Server, keep
     assert links("one").keys() == {"lo"}
     assert keeper.leases() == {}
     host.delete(config(), "one")
+
+
+def cable(name: str) -> None:
+    """A device of the host, up, whose other end is on the server's bridge."""
+    run("ip", "link", "add", f"{name}-far", "master", "dh0", "type", "veth", "peer", "name", name)
+    run("ip", "link", "set", f"{name}-far", "up")
+    run("ip", "link", "set", name, "up")
+
+
+@pytest.mark.kernel
+def test_a_macvlan_lives_with_its_lease(host: Host, server: Server, keeper: LeaseKeeper) -> None:
+    cable("m0")
+    host.pod("one")
+    net = {**config(), "type": "macvlan", "master": "m0"}
+    result = host.add(net, "one")
+    assert addresses("eth0", "one") == ["10.88.0.50/24"]
+    assert result.interfaces[0].mac == links("one")["eth0"]["address"]
+    assert reaches("one", "10.88.0.1")
+    assert run("ip", "netns", "exec", "one", "cat", "/proc/sys/net/ipv6/conf/eth0/accept_ra") == "0\n"
+    host.check(net, "one", result)
+    host.delete(net, "one")
+    assert server.wait_for(Kind.RELEASE).mac == server.seen[0].mac
+    assert links("one").keys() == {"lo"}
+
+
+@pytest.mark.kernel
+def test_a_device_of_the_host_lives_with_its_lease(host: Host, server: Server, keeper: LeaseKeeper) -> None:
+    cable("d0")
+    host.pod("one")
+    net = {**config(), "type": "host-device", "device": "d0"}
+    result = host.add(net, "one")
+    assert addresses("eth0", "one") == ["10.88.0.50/24"]
+    host.check(net, "one", result)
+    host.delete(net, "one")
+    server.wait_for(Kind.RELEASE)
+    assert links("one").keys() == {"lo"}
+    assert "d0" in links()
 
 
 @pytest.mark.kernel
@@ -334,13 +372,15 @@ def test_as_a_program_with_its_daemon(host: Host, server: Server, tmp_path: Path
     bin_dir = tmp_path / "bin"
     bin_dir.mkdir()
     script = bin_dir / "dhcp"
-    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m podwire.plugins dhcp "$@"\n')
+    script.write_text(
+        f'#!/bin/sh\nPYTHONPATH={ROOT}/src exec {sys.executable} -m podwire.plugins dhcp "$@"\n'
+    )
     script.chmod(0o755)
     pid = tmp_path / "pid"
     flags = ["-socketpath", SOCKET, f"-pidfile={pid}", "-broadcast=true", "--store", str(tmp_path / "db")]
     daemon = subprocess.Popen([str(script), "daemon", *flags, "-timeout", "10s", "-resendtimeout", "1m30s"])
     try:
-        while not pid.exists():
+        while not (pid.exists() and pid.read_text()):
             assert daemon.poll() is None
         assert pid.read_text() == str(daemon.pid)
         host.pod("one")
@@ -389,6 +429,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 def test_bad_flags_of_the_daemon_are_told(tmp_path: Path, arguments: list[str], said: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "podwire.plugins", "dhcp", "daemon", *arguments],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}/src"},
         capture_output=True,
         text=True,
     )

@@ -240,7 +240,7 @@ def test_the_device_is_found(cabled: Host, options: dict[str, Any]) -> None:
     "options",
     [
         {"kernelpath": "/etc/passwd"},
-        {"kernelpath": "/sys/devices/../class"},
+        {"kernelpath": "/sys/devices/../bus/pci/devices/0000:00:1f.6"},
         {"pciBusID": "../../devices"},
         {"pciBusID": "0000:ff:00.0"},
         {"runtimeConfig": {"deviceID": "0000:ff:00.0"}},

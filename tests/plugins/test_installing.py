@@ -20,7 +20,7 @@ from podwire.plugins.installing import File, is_our_program
 from tests.shim.helpers import ROOT, in_tree
 
 SOCKET = Path("/run/podwire/agent.sock")
-NAMES = {*TYPES, "podwire"}
+NAMES = set(TYPES)
 
 
 @pytest.fixture(scope="module", autouse=True)

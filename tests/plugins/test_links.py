@@ -129,6 +129,8 @@ def test_a_del_needs_no_namespace(cabled: Host, type: str, netns: str) -> None:
     cabled.delete(config, "one", netns=netns)
     cabled.delete(config, "one", netns=netns)
     assert cabled.held() == {}
+    if not netns:  # the address is free, so nothing must have it any more
+        assert set(links("one")) == {"lo"}
     if type in {"ptp", "host-device"}:  # those have something on the host
         assert "m0" in links()
         assert not any(name.startswith("veth") for name in links())

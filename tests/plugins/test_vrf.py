@@ -61,6 +61,9 @@ def test_addresses_and_routes_go_with_the_interface(host: Host, bridge: dict[str
     host.delete(vrf(table=10), "one", result=result)
     assert "blue" not in links("one")
     assert "master" not in links("one")["eth0"]
+    assert sorted(addresses("eth0", "one")) == had
+    assert destinations("one", "main") == WHERE_TO | CONNECTED
+    host.check(bridge, "one", result)
     host.delete(vrf(table=10), "one")
     host.delete(bridge, "one", result=result)
     assert list(links("one")) == ["lo"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from ipaddress import ip_interface
 
 from podwire.cni.plugin import Interface, IPConfig, Result, Route
@@ -27,7 +28,17 @@ def wire(host: Host, pod: str, *owned: str, ifname: str = "eth0", number: int = 
         run("ip", "-n", pod, "address", "add", text, "dev", ifname, "nodad")
         family = "-4" if own.version == 4 else "-6"
         run("ip", "-n", pod, family, "route", "append", default, "via", gateway, "dev", ifname)
+        if own.version == 6:
+            _wait_for_local_route(pod, str(own.ip))
         ips.append(IPConfig(text, gateway, 1))
         routes.append(Route(default, gateway))
     interfaces = (Interface(outer), Interface(ifname, mac, 1500, f"/run/netns/{pod}"))
     return Result(interfaces, tuple(ips), tuple(routes))
+
+
+def _wait_for_local_route(pod: str, address: str) -> None:
+    """Wait for the route that the kernel adds from a work queue, some time after the address."""
+    limit = time.monotonic() + 5
+    while f"local {address} " not in run("ip", "-n", pod, "-6", "route", "show", "table", "local"):
+        assert time.monotonic() < limit, f"{address} has no local route"
+        time.sleep(0.005)

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -305,6 +306,16 @@ def test_durations(agent: Agent, shim: Shim, text: str, milliseconds: int | None
         assert milliseconds - 5000 < int(agent.asked[0].headers["Podwire-Timeout"]) <= milliseconds
 
 
+def _heeding(number: signal.Signals) -> Callable[[], None]:
+    """What has a new process not ignore a signal, as a background job of a shell ignores SIGINT."""
+
+    def heed() -> None:
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+
+    return heed
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_signal_ends_it_and_the_agent_sees_that_its_caller_is_gone(
     agent: Agent, shim: Shim, number: signal.Signals
@@ -318,7 +329,7 @@ def test_a_signal_ends_it_and_the_agent_sees_that_its_caller_is_gone(
             gone.set()
 
     with agent.serve(wait):
-        process = shim.start()
+        process = shim.start(preexec_fn=_heeding(number))
         assert process.stdin is not None
         process.stdin.close()
         assert there.wait(PATIENCE)

@@ -29,7 +29,7 @@ from podwire.agent.server import Server
 from podwire.agent.settings import Settings
 from podwire.kernel.errors import KernelError
 from podwire.kernel.host import Kernel
-from podwire.plugins import load
+from podwire.plugins import TYPES, load
 
 SWITCH_SECONDS = 0.0005
 """How long a thread may keep the interpreter: the threads are mostly in system calls."""
@@ -55,7 +55,11 @@ class Agent:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, end)
-        import_everything(self._log)
+        for type in TYPES:
+            try:
+                self._load(type)
+            except ImportError as error:
+                self._log.error("plugin %s cannot be loaded: %s", type, error)
         records = Records(self._state / "agent.db")
         if records.broken is not None:
             self._log.error("ADD is refused: %s", records.broken)
@@ -94,6 +98,7 @@ class Agent:
             each.start()
         self._log.info("serving on %s as process %d", self._path, os.getpid())
         systemd.notify("READY=1", f"STATUS=serving on {self._path}")
+        import_everything(self._log)
         os.read(ending, 8)  # goes on after a signal's handler, as os.eventfd_read does not
         self._log.info("ending")
         systemd.notify("STOPPING=1")

@@ -80,6 +80,8 @@ def _network() -> Iterator[str]:
             device = names[route.device].name if route.device in names else "none"
             yield f"route to {to} by {route.gateway} on {device}, table {route.table}, metric {route.metric}"
         for rule in rules.list_rules(sock):
+            if rule.by_master:  # the kernel makes it with a namespace's first VRF, and keeps it
+                continue
             yield f"rule {rule.priority}: from {rule.source} to {rule.destination} table {rule.table}"
         yield from _shaping(sock, {index: link.name for index, link in names.items()})
     yield from _ruleset()

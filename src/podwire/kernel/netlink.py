@@ -27,6 +27,7 @@ ADD_MEMBERSHIP = 1
 _CAP_ACK = 10
 _EXT_ACK = 11
 _GET_STRICT_CHK = 12
+_SO_SNDBUFFORCE = 32
 _SO_RCVBUFFORCE = 33
 _MSG_TRUNC = 0x20
 
@@ -141,8 +142,12 @@ class NetlinkSocket:
         return first
 
     def _write(self, message: Message, parts: list[bytes]) -> None:
+        data = b"".join(parts)
         try:
-            self._socket.send(b"".join(parts))
+            if len(data) > _BATCH_BYTES:
+                # A transaction cannot be divided; twice its size, since the kernel's own overhead counts too.
+                self._socket.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, 2 * len(data))
+            self._socket.send(data)
         except OSError as error:
             raise KernelError(
                 error.errno or errno.EIO, message.operation, message.subject, "sending the request"

@@ -38,6 +38,7 @@ _RULE = Table(
     table=(15, U32),
     mask=(16, U32),
     output=(17, IFNAME),
+    by_master=(19, U8),
     protocol=(21, U8),
 )
 
@@ -45,7 +46,8 @@ _RULE = Table(
 class Rule(msgspec.Struct, frozen=True):
     """One rule. ``family`` is 4 or 6; None matches anything; ``mask`` says which bits of ``mark`` count.
 
-    ``suppress_prefix`` -1 is none: routes of at most so many bits do not count as found.
+    ``suppress_prefix`` -1 is none: routes of at most so many bits do not count as found. ``by_master``: in
+    place of ``table`` it is that of the VRF which the packet's link is in (FRA_L3MDEV).
     """
 
     family: int
@@ -62,6 +64,7 @@ class Rule(msgspec.Struct, frozen=True):
     invert: bool = False
     suppress_prefix: int = -1
     protocol: int = 0
+    by_master: bool = False
 
 
 def add(rule: Rule) -> Message:
@@ -113,6 +116,7 @@ def parse(body: bytes) -> Rule:
         invert=bool(flags & _INVERT),
         suppress_prefix=-1 if suppress == 0xFFFFFFFF else suppress,
         protocol=values.get("protocol", 0),
+        by_master=bool(values.get("by_master", 0)),
     )
 
 
@@ -125,7 +129,7 @@ def _message(kind: int, modifiers: int, rule: Rule, operation: str) -> Message:
         if network is not None and network.version != rule.family:
             raise InvalidValue(f"rule network {network}", f"is not IPv{rule.family}")
     source, destination = rule.source, rule.destination
-    to_table = rule.action == "table"
+    to_table = rule.action == "table" and not rule.by_master
     values: dict[str, Any] = {
         "source": source and source.network_address,
         "destination": destination and destination.network_address,
@@ -137,6 +141,7 @@ def _message(kind: int, modifiers: int, rule: Rule, operation: str) -> Message:
         "table": rule.table if to_table else None,
         "goto": rule.goto or None,
         "suppress_prefix": None if rule.suppress_prefix < 0 else rule.suppress_prefix,
+        "by_master": 1 if rule.by_master else None,
         "protocol": rule.protocol or None,
     }
     header = _HEADER.pack(

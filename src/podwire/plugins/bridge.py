@@ -394,9 +394,7 @@ def delete(request: Request[Config], kernel: Kernel) -> None:
     """Remove the pair and the rules, then free the addresses; what is gone already is fine."""
     identity = _identity(request)
     errors: list[CNIError] = []
-    leased = leasing.needs_interface(request)
-    if leased:
-        attempt(errors, "bridge", lambda: _delegate(request))
+    leased = leasing.give_back(errors, request, "bridge")
     unlinked = attempt(errors, "bridge", lambda: _unlink(request, kernel, identity))
     attempt(errors, "bridge", lambda: _unprotect(request, kernel, identity))
     # An address whose link is still there must not be given again.

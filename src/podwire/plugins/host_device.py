@@ -139,13 +139,10 @@ def check(request: Request[Config], kernel: Kernel) -> None:
 def delete(request: Request[Config], kernel: Kernel) -> None:
     """Give the device back to the host, then free the addresses; what is gone already is fine."""
     errors: list[CNIError] = []
-    leased = leasing.needs_interface(request)
-    if leased:
-        attempt(errors, "host-device", lambda: request.delegate(request.ipam_type))
+    leased = leasing.give_back(errors, request, "host-device")
     returned = attempt(errors, "host-device", lambda: _return(request, kernel))
-    if (
-        returned and request.ipam_type and not leased
-    ):  # an address that is still in use must not be given again
+    # An address whose device is still there must not be given again.
+    if returned and request.ipam_type and not leased:
         attempt(errors, "host-device", lambda: request.delegate(request.ipam_type))
     if errors:
         raise joined(errors)

@@ -61,7 +61,7 @@ def is_our_program(path: Path) -> bool:
     return shims.is_ours(path) or launchers.is_ours(path)
 
 
-NAMES = tuple(sorted({*TYPES, "podwire"}))
+NAMES = tuple(sorted(TYPES))
 """The names that our programs are installed under."""
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from podwire.cni.errors import CNIError
 from podwire.cni.plugin import IPConfig, Request, Route
 from podwire.kernel import devices, links
 from podwire.kernel.links import AddrGenMode
 from podwire.kernel.netlink import RouteSocket
 from podwire.kernel.netns import Netns
 from podwire.plugins import addressing
-from podwire.plugins.failures import open_netns, told
+from podwire.plugins.failures import attempt, open_netns, told
 
 _NEED_INTERFACE = frozenset({"dhcp"})
 
@@ -39,6 +40,17 @@ def prepare(request: Request[Any]) -> None:
             return
         container.run(lambda: addressing.write_sysctls(request.ifname, ()))
         inside.send(links.configure(link.index, addr_gen_mode=AddrGenMode.NONE))
+
+
+def give_back(errors: list[CNIError], request: Request[Any], what: str) -> bool:
+    """Have a leased address given back while its interface is there; False if it is no leased one.
+
+    Any other address must not be given again before its link is gone.
+    """
+    if not needs_interface(request):
+        return False
+    attempt(errors, what, lambda: request.delegate(request.ipam_type))
+    return True
 
 
 def put_on(

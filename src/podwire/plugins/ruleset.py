@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -81,12 +81,17 @@ class Owner(msgspec.Struct, frozen=True):
     @property
     def key(self) -> IPv6Address:
         """16 bytes that stand for container ID and interface in an index, whatever the network's name."""
-        return IPv6Address(hashlib.sha256(f"{self.container_id}/{self.ifname}".encode()).digest()[:16])
+        return _key(self.container_id, self.ifname)
 
     @property
     def place(self) -> str:
         """The comment without the network: an attachment keeps it when its network is renamed."""
         return self.comment.partition("/")[2]
+
+
+@lru_cache(maxsize=256)
+def _key(container_id: str, ifname: str) -> IPv6Address:
+    return IPv6Address(hashlib.sha256(f"{container_id}/{ifname}".encode()).digest()[:16])
 
 
 def mapped(address: IPv4Address | IPv6Address) -> IPv6Address:
@@ -179,8 +184,9 @@ def _skeleton() -> _Skeleton:
 
 def prepare(nft: Nft, *chains: Chain) -> str:
     """The commands that must come before elements in the same transaction; empty if everything is right."""
-    present = _present(nft)
+    # Taken before: if the rules are read anew now, or by another thread, nothing is known of that reading.
     reading = nft.reading
+    present = _present(nft)
     text = "".join(chain.text(present) for chain in chains)
     if _skeleton().rules - present:
         return _renewal(present) + text
@@ -252,11 +258,12 @@ def commit(
                     run(nft, preparation, changes)
                     return
                 complete(nft, preparation)
+        reading = nft.reading
         if beside is not None and beside[1](nft):
             with exclusive(deadline):
                 complete(nft, beside[1](nft))
         elif beside is not None:
-            _note_right(nft, nft.reading, (beside[0],))
+            _note_right(nft, reading, (beside[0],))
     # Somebody changes nftables all the time; that these rules go just now is not to be expected.
     nft.write(changes)
 
@@ -333,6 +340,7 @@ def _digest(*texts: str) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
+@lru_cache(maxsize=256)
 def _part(text: str, size: int) -> str:
     if len(text) <= size and _PLAIN.fullmatch(text):
         return text

@@ -284,9 +284,7 @@ def delete(request: Request[Any], kind: str) -> None:
     """
     errors: list[CNIError] = []
     what = f"{kind} {request.ifname}"
-    leased = leasing.needs_interface(request)
-    if leased:
-        attempt(errors, what, lambda: request.delegate(request.ipam_type))
+    leased = leasing.give_back(errors, request, what)
     unlinked = attempt(errors, what, lambda: _unlink(request, kind))
     # An address whose link is still there must not be given again.
     if unlinked and request.ipam_type and not leased:
@@ -298,6 +296,8 @@ def delete(request: Request[Any], kind: str) -> None:
 def _unlink(request: Request[Any], kind: str) -> None:
     container = open_netns_if_there(request.netns)
     if container is None:
+        if not request.netns:
+            _unlink_anywhere(identity_of(request), kind)
         return
     with container, RouteSocket.open(container) as inside:
         if remove(inside, identity_of(request), kind):
@@ -317,26 +317,36 @@ def _unlink(request: Request[Any], kind: str) -> None:
             _delete(inside, link)
 
 
+def _unlink_anywhere(identity: Identity, kind: str) -> None:
+    """The runtime does not say where the container is, but its namespace may be pinned all the same."""
+    for container in containers():
+        with container, RouteSocket.open(container) as inside:
+            if remove(inside, identity, kind):
+                return
+
+
 def gc(request: Request[Any], kind: str) -> None:
     """Remove the links of this network that no valid attachment has, and have the IPAM plugin do so."""
     if request.valid_attachments is None:
         return
     keep = {Identity(request.name, one.container_id, one.ifname).alias for one in request.valid_attachments}
+    marks = attachment.marks(request.name)
     errors: list[CNIError] = []
-    collected = attempt(errors, kind, lambda: _collect(request.name, kind, keep))
-    if collected and request.ipam_type:
+    for container in containers():
+        with container:
+            attempt(errors, kind, lambda inside=container: _collect(inside, kind, marks, keep))  # type: ignore[misc]
+    # An address whose link may still be there must not be given again.
+    if request.ipam_type and not errors:
         attempt(errors, kind, lambda: request.delegate(request.ipam_type))
     if errors:
         raise joined(errors)
 
 
-def _collect(network: str, kind: str, keep: set[str]) -> None:
-    marks = attachment.marks(network)
-    for container in containers():
-        with container, RouteSocket.open(container) as inside:
-            for link in links.list_links(inside, kind=kind):
-                if link.alias.startswith(marks) and link.alias not in keep:
-                    _delete(inside, link)
+def _collect(container: Netns, kind: str, marks: tuple[str, ...], keep: set[str]) -> None:
+    with RouteSocket.open(container) as inside:
+        for link in links.list_links(inside, kind=kind):
+            if link.alias.startswith(marks) and link.alias not in keep:
+                _delete(inside, link)
 
 
 def containers() -> Iterator[Netns]:

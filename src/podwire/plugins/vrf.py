@@ -71,7 +71,7 @@ def add(request: Request[Config], _kernel: Kernel) -> Result:
         if vrf is None:
             undo.append(lambda: _delete_if_empty(inside, config.vrfname))
             vrf = _make(inside, config, request.name)
-        held = _holdings(inside, link)
+        held = _holdings(inside, link, routes.TABLE_MAIN)
         undo.append(lambda: _join(inside, held, 0, routes.TABLE_MAIN))
         _join(inside, held, vrf.index, vrf.data["table"])
     return result
@@ -121,10 +121,10 @@ class _Holdings(msgspec.Struct, frozen=True):
     routes: tuple[Route, ...]
 
 
-def _holdings(inside: RouteSocket, link: Link) -> _Holdings:
+def _holdings(inside: RouteSocket, link: Link, table: int) -> _Holdings:
     ways = (
         route
-        for route in routes.list_routes(inside, table=routes.TABLE_MAIN)
+        for route in routes.list_routes(inside, table=table)
         if route.device == link.index and route.protocol not in _BY_THEMSELVES
     )
     return _Holdings(link, tuple(addresses.list_addresses(inside, link.index)), tuple(ways))
@@ -198,18 +198,21 @@ def check(request: Request[Config], _kernel: Kernel) -> None:
 
 
 def delete(request: Request[Config], _kernel: Kernel) -> None:
-    """Take the interface out of its VRF, and delete that if it was the last one; what is gone is fine."""
+    """Take the interface out of its VRF, with its routes; delete the VRF if it was the last one.
+
+    What is gone already is fine.
+    """
     container = open_netns_if_there(request.netns)
     if container is None:
         return
     name = request.config.vrfname
     with told(f"vrf {name}"), container, RouteSocket.open(container) as inside:
         link = links.get(inside, request.ifname, details=False)
-        master = links.get(inside, link.master, details=False) if link is not None and link.master else None
+        master = links.get(inside, link.master) if link is not None and link.master else None
         if link is not None and master is not None and master.kind == _KIND:
             # The configuration may name another VRF by now.
             if _is_ours(master) or master.name == name:
-                inside.send(links.configure(link.index, master=0))
+                _join(inside, _holdings(inside, link, master.data["table"]), 0, routes.TABLE_MAIN)
             name = master.name
         _delete_if_empty(inside, name)
 

@@ -1,0 +1,63 @@
+"""The machine of make test-kernel: only a written exit status counts. A script stands in for the kernel."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.uml import machine
+from tests.uml.machine import MachineError
+
+pytestmark = pytest.mark.kernel
+
+
+def boot(directory: Path, script: str, timeout: float = 20) -> int:
+    """Run the machine with a script in place of the kernel; $results is where it may write."""
+    kernel = directory / "kernel"
+    (kernel / "usr/bin").mkdir(parents=True)
+    program = kernel / "usr/bin/linux.uml"
+    program.write_text(
+        "#!/bin/sh\nfor word; do case $word in podwire_results=*) results=${word#*=} ;; esac; done\n"
+        f"{script}\n"
+    )
+    program.chmod(0o755)
+    return machine.run(
+        kernel,
+        ["true"],
+        directory / "results",
+        directory=directory,
+        environment={"ONE": "a b"},
+        timeout=timeout,
+    )
+
+
+def test_the_exit_status_is_what_the_file_says(tmp_path: Path) -> None:
+    assert boot(tmp_path, "echo 3 >$results/status; exit 0") == 3
+    assert (tmp_path / "results/command").read_text().splitlines()[1:] == ["export ONE='a b'", "exec true"]
+
+
+@pytest.mark.parametrize("script", ["exit 0", "echo >$results/status", "echo oops >$results/log; exit 1"])
+def test_no_status_is_a_failure(tmp_path: Path, script: str) -> None:
+    with pytest.raises(MachineError, match="without an exit status"):
+        boot(tmp_path, script)
+
+
+def test_a_machine_that_hangs_is_ended_with_all_its_processes(tmp_path: Path) -> None:
+    begin = time.monotonic()
+    with pytest.raises(MachineError, match=r"did not end within 1 s: log: booting"):
+        boot(tmp_path, "echo booting >$results/log; sleep 4321 & sleep 4321", timeout=1)
+    assert time.monotonic() - begin < 10
+    assert subprocess.run(["pgrep", "-f", "sleep 4321"], capture_output=True).returncode != 0
+
+
+def test_it_can_write_its_results_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    places = (tmp_path / "outside", Path("/etc"), Path("/tmp"), Path("/root"), Path("/var/lib"))
+    tries = "".join(
+        f'touch {place}/podwire-test 2>/dev/null && echo {place} >>"$results/log"; ' for place in places
+    )
+    assert boot(tmp_path, f'{tries}: >>"$results/log"; echo 0 >"$results/status"') == 0
+    assert (tmp_path / "results/log").read_text() == ""
