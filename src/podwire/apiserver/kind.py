@@ -14,6 +14,7 @@ from podwire.apiserver import naming
 from podwire.apiserver.status import Cause
 
 if TYPE_CHECKING:
+    from podwire.apiserver.patch.shape import Shape
     from podwire.apiserver.registry import Registry
 
 Object = dict[str, Any]
@@ -176,6 +177,10 @@ class Kind:
     """Whether a deletion answers with the object, not with a Status."""
     unconditional_update: bool = True
     apply: bool = True
+    custom: bool = False
+    """Whether it comes from a CustomResourceDefinition: strategic merge patches are not for it."""
+    shape: Shape | None = None
+    """How its fields are merged; None: as :mod:`podwire.apiserver.patch.merge_keys` tells."""
 
     @property
     def api_version(self) -> str:
