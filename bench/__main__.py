@@ -1,8 +1,8 @@
 """``python -m bench``: our ADD and DEL, the Go plugins' and the bare kernel's, interleaved in one run.
 
 Runs in a network and a mount namespace of its own. ``BENCH_JSON=FILE`` writes the table as JSON too,
-``BENCH_N`` sets how many pods each case has (default 40). ``python -m bench density`` measures something else:
-see `density`.
+``BENCH_N`` sets how many pods each case has (default 40). ``python -m bench density`` measures what grows
+with the number of pods.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import errno
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TypeAlias
 
 import msgspec
@@ -65,10 +66,12 @@ class Identity(msgspec.Struct, frozen=True):
         return _digest(f"{self.container_id} {self.ifname}", length)
 
 
+@lru_cache(maxsize=256)
 def _digest(text: str, length: int) -> str:
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:length]
 
 
+@lru_cache(maxsize=256)
 def _mac(text: str) -> str:
     raw = bytearray(hashlib.sha256(text.encode(errors="surrogateescape")).digest()[:6])
     raw[0] = raw[0] & 0xFC | 0x02  # locally administered, one station
@@ -158,6 +161,7 @@ def _configure(host: RouteSocket, inside: RouteSocket, index: int, plan: Plan) -
             addressing.wait_until_up(host, plan.bridge.name, addressing.OPERATIONAL)
         if plan.dad:
             addressing.wait_for_dad(inside, index)
+        addressing.wait_until_local(inside, index, plan.ips)
 
 
 def _spans(host: RouteSocket, bridge: Link) -> bool:

@@ -26,7 +26,7 @@ def leased(request: Request[Anything], network: Network) -> Iterator[tuple[Alloc
     holder = _holder(request)
     try:
         with host_local.told(), directory.locked(request.deadline) as leases:
-            # The same container, started again after a reboot by a runtime that sends no DEL for what it ended.
+            # The same container after a reboot, from a runtime that sends no DEL for what that ended.
             if leases.held_by(*holder) and leases.all_older_than(host_local.booted(), *holder):
                 leases.release(*holder)
             given = allocate(leases, network.sets, holder, wishes)

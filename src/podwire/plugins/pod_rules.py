@@ -24,7 +24,7 @@ from podwire.plugins.failures import KERNEL
 from podwire.plugins.hostports import HostPort
 from podwire.plugins.pod_masquerade import Outward
 from podwire.plugins.portmap_elements import Held
-from podwire.plugins.ruleset import LOCALNET, PORTMAP_INDEX, Chain, Owner
+from podwire.plugins.ruleset import LOCALNET, MASQUERADE_INDEX, PORTMAP_INDEX, Chain, Owner
 from podwire.plugins.spoofing import Source
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from podwire.kernel.nft import Nft
 
 _TRIES = 3
+_INDEXES = (PORTMAP_INDEX, MASQUERADE_INDEX, spoofing.INDEX)
 
 
 class PodRules(msgspec.Struct, frozen=True):
@@ -155,12 +156,18 @@ def faults(kernel: Kernel, rules: PodRules) -> list[str]:
 def remove(kernel: Kernel, owner: Owner, localnet: Iterable[str], deadline: float) -> list[Held]:
     """Remove whatever the attachment has; return the host ports that it had. Success if there is nothing."""
     for attempt in range(_TRIES):
-        held = elements.held_by(kernel, owner)
+        has_ports, has_masquerading, has_source = kernel.nft.get_all(
+            [(index, (owner.key, 0)) for index in _INDEXES]
+        )
+        if not (has_ports or has_masquerading or has_source):
+            return []
+        held = elements.held_by(kernel, owner) if has_ports else []
         partly = any(each.address is not None for each in held)
         lock: AbstractContextManager[None] = ruleset.exclusive(deadline) if partly else nullcontext()
         with lock:
             changes = elements.removal(kernel, owner, held) if held else ()
-            changes += pod_masquerade.removal(kernel, owner) + spoofing.removal(kernel, owner)
+            changes += pod_masquerade.removal(kernel, owner) if has_masquerading else ()
+            changes += spoofing.removal(kernel, owner) if has_source else ()
             changes += _localnet_removal(kernel, localnet if held else ())
             try:
                 ruleset.run(kernel.nft, "", changes)

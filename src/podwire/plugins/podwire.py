@@ -283,7 +283,7 @@ def _sysctl_faults(kernel: Kernel, ends: Ends, rules: PodRules) -> list[str]:
     keys = [bridge_device.FORWARDING[family] for family in sorted({ip.family for ip in ends.ips})]
     if rules.localnet:
         keys.append(f"net/ipv4/conf/{rules.localnet}/route_localnet")
-    return [f"{key} is off" for key in keys if sysctl.read(key, kernel.netns).strip() == "0"]
+    return [f"{key} is off" for key in keys if sysctl.read(key, kernel.away).strip() == "0"]
 
 
 def mend(request: Request[Anything], kernel: Kernel) -> list[str]:
@@ -474,6 +474,7 @@ PLUGIN = Plugin(
     delete=delete,
     gc=gc,
     status=status,
+    mend=mend,
     open_kernel=Kernel.open,
     known_args=frozenset({"IP", "MAC", "GATEWAY"}),
 )
