@@ -146,6 +146,17 @@ def test_what_others_flush_comes_back(start: Start, pod: Pod, tmp_path: Path) ->
     assert agent.status()["mended"] > 0
 
 
+def test_flushed_host_ports_come_back_behind_any_plugin(start: Start, pod: Pod, tmp_path: Path) -> None:
+    agent, netns = start(settings=QUICK), pod("one")
+    config = {**lab.bridge(tmp_path), "type": "ptp", "ipMasq": False}
+    made = agent.add(config, "one", netns)
+    assert made.exit == 0, made.body
+    assert agent.add({**lab.portmap(8080), "prevResult": made.json}, "one", netns).exit == 0
+    before = lab.everything(tmp_path)
+    lab.run("nft", "flush", "ruleset")
+    until(lambda: lab.everything(tmp_path) == before)
+
+
 def test_what_a_boot_took_away_is_freed(start: Start, pod: Pod, tmp_path: Path) -> None:
     agent = start()
     attach(agent, tmp_path, "old", pod("old"))
@@ -176,7 +187,7 @@ def test_c18_a_container_that_starts_again_after_a_boot_gets_its_address(
 
 
 def _never_sweep() -> None:
-    Reconciler.sweep = lambda _self: None
+    pytest.MonkeyPatch().setattr(Reconciler, "sweep", lambda _self: None)
 
 
 def reboot(agent: Forked, *names: str) -> None:

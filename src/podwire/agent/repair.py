@@ -20,6 +20,7 @@ from podwire.agent.turns import Waiter
 from podwire.cni.errors import CNIError, UnknownContainer
 from podwire.cni.process import Invocation
 from podwire.kernel.errors import KernelError
+from podwire.plugins import ruleset
 from podwire.plugins.repair import Attached, Repairer
 
 _TURN_SECONDS = 5.0
@@ -42,6 +43,7 @@ class Mender:
         try:
             self._read()
             suspects = {(one.container_id, one.ifname) for one in self._repairer.suspects(self._attached)}
+            suspects |= self._flushed()
         except RecordsBroken:
             return 0
         except KernelError as error:
@@ -53,6 +55,19 @@ class Mender:
             for record in self._records
             if (record.container_id, record.ifname) in suspects and record.id not in self._lost
         )
+
+    def _flushed(self) -> set[tuple[str, str]]:
+        """The attachments of other lists that have something in our table, if a rule of it is missing."""
+        by_rules = [record for record in self._records if self._has_rules(record)]
+        if not by_rules or not ruleset.missing(self._host.kernel.nft):
+            return set()
+        return {(record.container_id, record.ifname) for record in by_rules}
+
+    def _has_rules(self, record: Record) -> bool:
+        if record.plugin == "bridge" or (record.plugin == "portmap" and not _has_ports(record.config)):
+            return False
+        plugin = self._host.plugin(record.plugin)
+        return plugin is not None and plugin.mend is not None
 
     def _read(self) -> None:
         changes = self._host.records.changes
