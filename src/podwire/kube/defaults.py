@@ -35,6 +35,8 @@ CONFIG_SEEN = "kubernetes.io/config.seen"
 CONFIG_MIRROR = "kubernetes.io/config.mirror"
 
 DEFAULT_NAMESPACE = "default"
+NAME_LIMIT = 253
+"""Characters of a pod's name at most (RFC 1123 subdomain)."""
 
 
 def static_pod(pod: Pod, *, node_name: str, source: str, path: str, tolerate: bool = True) -> Pod:

@@ -43,11 +43,16 @@ class PodUpdate:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All pods that a source has now, and all that is wrong with it."""
+    """All pods that a source has now, and all that is wrong with it.
+
+    ``complete`` is False while there may be more that the source could not read yet: the pods count, but the
+    source does not count as seen.
+    """
 
     source: str
     pods: tuple[Pod, ...]
     problems: tuple[SourceProblem, ...] = ()
+    complete: bool = True
 
 
 Emit = Callable[[Snapshot], object]
