@@ -60,9 +60,7 @@ async def site() -> AsyncIterator[Site]:
 
 async def polled(source: HTTPSource, times: int = 1) -> Snapshot:
     async with source.session() as session:
-        for _ in range(times):
-            snapshot = await source.poll(session)
-    return snapshot
+        return [await source.poll(session) for _ in range(times)][-1]
 
 
 def names(snapshot: Snapshot) -> list[str]:

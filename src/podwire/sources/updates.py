@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from podwire.kube.objects import Pod
 from podwire.sources.problems import SourceProblem
@@ -56,3 +57,16 @@ class Snapshot:
 
 
 Emit = Callable[[Snapshot], object]
+
+
+class Source(Protocol):
+    """Where pods come from."""
+
+    @property
+    def name(self) -> str:
+        """The source's name in the mux."""
+        ...
+
+    async def run(self, emit: Emit) -> None:
+        """Give ``emit`` what there is whenever it changes, until cancelled."""
+        ...
