@@ -48,7 +48,7 @@ def static_pod(pod: Pod, *, node_name: str, source: str, path: str, tolerate: bo
     tolerations = [*spec.tolerations]
     if tolerate and not any(t.operator == "Exists" and t.effect == "NoExecute" for t in tolerations):
         tolerations.append(Toleration(operator="Exists", effect="NoExecute"))
-    annotations = {k: v for k, v in metadata.annotations.items() if k != CONFIG_SEEN}
+    annotations = {k: v for k, v in metadata.annotations.items() if k not in (CONFIG_SEEN, CONFIG_MIRROR)}
     annotations[CONFIG_SOURCE] = source
     named = replace(
         pod,

@@ -56,6 +56,10 @@ class Workers:
         """The worker of that UID."""
         return self._workers.get(uid)
 
+    def first(self, full_name: str) -> PodWorker | None:
+        """Of the workers of one namespace/name that are not being removed the one whose turn is first."""
+        return next((w for w in self._by_name.get(full_name, ()) if w.removal is None), None)
+
     def want(self, pod: Pod) -> None:
         """The pod is to run as it is written now."""
         uid = pod.metadata.uid
