@@ -212,13 +212,15 @@ class Client:
         bookmarks: bool = True,
         initial_events: bool = False,
         seconds: int = 0,
+        most_silent: float | None = None,
         timeout: float | None = None,
         priority: Priority = Priority.NORMAL,
     ) -> Watch[T]:
         """The changes after version ``since``; with ``initial_events`` first what is there.
 
         ``seconds`` is how long the server shall keep the stream open (0: as it likes), ``timeout`` how long
-        its answer may take to begin. One request is sent, however it ends.
+        its answer may take to begin; after ``most_silent`` seconds without a byte the stream ends here. One
+        request is sent, however it ends.
         """
         params = _selection(labels, fields)
         params.update({"watch": "1", "resourceVersion": since, "timeoutSeconds": str(seconds or "")})
@@ -245,7 +247,7 @@ class Client:
                     opened()
                     yield response
 
-        return Watch(resource, self.clock, connect, self.ping)
+        return Watch(resource, self.clock, connect, self.ping, most_silent)
 
     async def create(
         self,

@@ -2,7 +2,7 @@
 
 By itself it is honest: a :class:`World` holds the objects and the log of their changes, and lists and
 watches are answered from it as kube-apiserver does. A test puts behaviours in front of that, each for one
-request; they have the connection in their hands, so that they can stall, break off in the middle of a line, or
+request; they have the connection in their hands, so they can stall, break off in the middle of a line, or
 reset it. It speaks plain HTTP/1.1 on a loopback port, with an own reader of requests for the same reason.
 """
 

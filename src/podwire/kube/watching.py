@@ -29,6 +29,8 @@ MAX_LINE = 64 << 20
 class Watch(Generic[T]):
     """An iterator over the events of a watch; ends when the server closes the stream.
 
+    With ``most_silent`` it also ends after that many seconds without a byte.
+
     ``open`` sends the request; iterating does so by itself. Use it as an async context manager, or call
     ``close``. Raises ApiError for an answer that is an error and for an ERROR event, BadAnswer for a stream
     that is not of events, ConnectionFailed for one that breaks, ConnectionDead for one that fell silent.
@@ -40,11 +42,13 @@ class Watch(Generic[T]):
         clock: Clock,
         connect: Callable[[], AbstractAsyncContextManager[aiohttp.ClientResponse]],
         ping: Callable[[], Awaitable[None]],
+        most_silent: float | None = None,
     ) -> None:
         self._resource = resource
         self._clock = clock
         self._connect = connect
         self._ping = ping
+        self._most_silent = most_silent
         self._stack = AsyncExitStack()
         self._response: aiohttp.ClientResponse | None = None
         self._rest = bytearray()
@@ -133,6 +137,9 @@ class Watch(Generic[T]):
                 async with deadline(self._clock, SILENT):
                     return await self._response.content.readany()
             except TimeoutError:
+                silent = self._clock.monotonic() - self.heard
+                if self._most_silent is not None and silent >= self._most_silent:
+                    return b""
                 try:
                     await self._ping()
                 except ConnectionFailed as error:
