@@ -78,7 +78,8 @@ class Node:
         self.recorder.listener = self.board.events.send
         self.runtime_version = ("", "")
         self.started_at = self.clock.wall()
-        self._workers = Workers()
+        self._listeners: list[Callable[[str, str], None]] = []
+        self._workers = Workers(self._tell)
         self._cache = RuntimeCache(self.runtime, self._workers.poke)
         self._network = NetworkGate(self.runtime, self.clock)
         self._host_ips: tuple[str, ...] = host_ips
@@ -106,6 +107,14 @@ class Node:
     def observed(self, pod: Pod) -> Observed:
         """What the runtime has of the pod."""
         return self._cache.observed(pod.metadata.uid)
+
+    def subscribe(self, listener: Callable[[str, str], None]) -> None:
+        """Call ``listener`` with UID and namespace/name of each pod whose source or whose end told news."""
+        self._listeners.append(listener)
+
+    def released(self, uid: str) -> bool:
+        """Whether the API server has deleted the pod and nothing is left of it here."""
+        return uid in self._deleted and uid not in self._workers and not self._cache.observed(uid).sandboxes
 
     def current(self, full_name: str) -> Pod | None:
         """The pod that runs under namespace/name, or is next to; others of the name wait for it."""
@@ -219,6 +228,12 @@ class Node:
         self._want(decisions.want)
         for uid in decisions.poke:
             self._workers.poke(uid)
+        for pod in update.pods:
+            self._tell(pod.metadata.uid, pod.full_name)
+
+    def _tell(self, uid: str, full_name: str) -> None:
+        for listener in self._listeners:
+            listener(uid, full_name)
 
     def _want(self, pods: Iterable[Pod]) -> None:
         """Those that run already come first: they hold the host ports that others may ask for."""

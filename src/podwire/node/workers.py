@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from podwire.kube.objects import ObjectMeta, Pod, PodSpec
 from podwire.node import hashes
@@ -14,9 +15,13 @@ DEFAULT_GRACE = 30
 
 
 class Workers:
-    """Starts, updates and ends workers. A worker that fails by a fault of ours sets :attr:`failed`."""
+    """Starts, updates and ends workers. A worker that fails by a fault of ours sets :attr:`failed`.
 
-    def __init__(self) -> None:
+    ``ended`` is called with UID and namespace/name of each worker that has ended.
+    """
+
+    def __init__(self, ended: Callable[[str, str], None] = lambda uid, full_name: None) -> None:
+        self._tell_ended = ended
         self._ctx: Context | None = None
         self._workers: dict[str, PodWorker] = {}
         self._by_name: dict[str, list[PodWorker]] = {}
@@ -148,6 +153,7 @@ class Workers:
                 self.failed.set_exception(fault)
         elif again is not None and not self._paused:
             self._start(again)
+        self._tell_ended(worker.uid, worker.full_name)
         self.changed.set()
         self.changed = asyncio.Event()
 
