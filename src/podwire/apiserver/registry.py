@@ -15,6 +15,7 @@ from podwire.apiserver.database import DatabaseFault
 from podwire.apiserver.deletion import DeleteOptions
 from podwire.apiserver.kind import Column, Kind, Subresource, WriteOptions
 from podwire.apiserver.reading import ListOptions, Selection
+from podwire.apiserver.schemas import checking
 from podwire.apiserver.storage import Expired, FutureRevision, Key, KeyExists, Storage, Stored
 from podwire.apiserver.watches import Watch
 
@@ -177,12 +178,16 @@ class Registry:
     ) -> Stored:
         generate = not metadata.meta_of(obj).get("name") and bool(obj["metadata"].get("generateName"))
         for attempt in range(8):
+            if not attempt:
+                self.check_fields(kind, obj, options)
             made = metadata.begin(kind, namespace, copy.deepcopy(obj) if generate else obj, metadata.now())
             name = str(made["metadata"].get("name") or "")
             if tracked and self.track is not None:
                 self.track(kind, made, {}, options)
             if kind.namespaced:
                 self._check_namespace(kind, namespace, name)
+            if kind.admit is not None:
+                kind.admit(self, made, None)
             causes = metadata.check_new(kind, made)
             if causes:
                 raise status.invalid(kind.group, kind.kind, name, causes)
@@ -201,6 +206,21 @@ class Registry:
                 if attempt == 7:
                     raise status.generate_name_conflict(kind.group, kind.plural, name) from None
         raise AssertionError
+
+    def check_fields(self, kind: Kind, obj: Object, options: WriteOptions) -> None:
+        """Remove unknown fields, and refuse or warn of them as the options say. Raise Failure 400."""
+        try:
+            if kind.message:
+                unknown = checking.prune(kind.message, obj)
+            else:
+                unknown = [] if kind.prune is None else kind.prune(obj)
+        except checking.WrongType as wrong:
+            raise status.cannot_handle(kind.kind, kind.version, str(wrong)) from wrong
+        faults = [*options.duplicates, *(f'unknown field "{path}"' for path in unknown)]
+        if faults and options.field_validation == "Strict":
+            raise status.cannot_handle(kind.kind, kind.version, f"strict decoding error: {', '.join(faults)}")
+        if options.field_validation == "Warn":
+            options.warnings.extend(faults)
 
     def _check_namespace(self, kind: Kind, namespace: str, name: str) -> None:
         stored = self.storage.get(Key("", "namespaces", "", namespace))
@@ -315,6 +335,7 @@ class Registry:
         def checked(current: Object) -> Object:
             old = current if kind.read is None else kind.read(current)
             new = change(copy.deepcopy(old))
+            self.check_fields(kind, new, options)
             if new["metadata"].get("name") != name:
                 cause = status.invalid_value("metadata.name", new["metadata"].get("name"), metadata.IMMUTABLE)
                 raise status.invalid(kind.group, kind.kind, name, [cause])
@@ -323,6 +344,8 @@ class Registry:
             new = metadata.follow(kind, new, old, subresource=part)
             if tracked and self.track is not None and new != old:
                 self.track(kind, new, old, options)
+            if kind.admit is not None and not part:
+                kind.admit(self, new, old)
             causes = metadata.check_next(kind, new, old, subresource=part)
             if causes:
                 raise status.invalid(kind.group, kind.kind, name, causes)

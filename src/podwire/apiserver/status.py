@@ -124,6 +124,11 @@ def bad_request(message: str) -> Failure:
     return Failure(400, "BadRequest", message)
 
 
+def cannot_handle(kind: str, version: str, why: str) -> Failure:
+    """400 of an object that cannot be decoded."""
+    return bad_request(f"{kind} in version {quoted(version)} cannot be handled as a {kind}: {why}")
+
+
 def forbidden(group: str, plural: str, name: str, why: str, causes: Sequence[Cause] = ()) -> Failure:
     """403."""
     message = f"{resource(group, plural)} {quoted(name)} is forbidden: {why}"

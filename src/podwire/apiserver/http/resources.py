@@ -14,7 +14,7 @@ from podwire.apiserver.http.backend import NodeBackend
 from podwire.apiserver.http.negotiation import TABLE, Form, form
 from podwire.apiserver.http.paths import Target
 from podwire.apiserver.http.watching import stream
-from podwire.apiserver.kind import Kind, Subresource
+from podwire.apiserver.kind import Kind, Named, Subresource
 from podwire.apiserver.registry import Listing, Registry
 from podwire.apiserver.storage import Stored
 
@@ -122,9 +122,10 @@ class Resources:
         if target.name:
             raise status.method_not_allowed(kind.group, kind.plural, "create")
         options = asked.write_options(request, user=user)
-        obj = asked.parse(request, raw, what=kind.kind)
+        obj, options = asked.object_of(request, raw, kind.kind, kind.message, options)
         check_kind(obj, kind.api_version, kind.kind)
         if kind.review is not None:
+            self.registry.check_fields(kind, obj, options)
             return answer(kind.review(obj, user), code=201)
         stored = await self.registry.create(kind, target.namespace or "", obj, options)
         return self._one(request, kind, stored, code=201, warnings=options.warnings)
@@ -138,7 +139,7 @@ class Resources:
         namespace = target.namespace or ""
         if request.method == "PUT":
             group, version, what = _what(kind, part)
-            obj = asked.parse(request, raw, what=what)
+            obj, options = asked.object_of(request, raw, what, _message(kind, part), options)
             check_kind(obj, f"{group}/{version}" if group else version, what)
             stored, created = await self.registry.replace(
                 kind, namespace, target.name, obj=obj, options=options, subresource=part
@@ -177,9 +178,10 @@ class Resources:
         assert part.act is not None
         options = asked.write_options(request, user=user, subresource=part.name)
         group, version, what = _what(kind, part)
-        obj = asked.parse(request, await asked.read(request), what=what)
+        raw = await asked.read(request)
+        obj, options = asked.object_of(request, raw, what, _message(kind, part), options)
         check_kind(obj, f"{group}/{version}" if group else version, what)
-        body = await part.act(self.registry, kind, namespace, target.name, obj, options)
+        body = await part.act(self.registry, Named(kind, namespace, target.name), obj, options)
         return answer(body, code=201, warnings=options.warnings)
 
     async def _delete(self, request: web.Request, target: Target, kind: Kind) -> web.Response:
@@ -218,6 +220,12 @@ def _what(kind: Kind, part: Subresource | None) -> tuple[str, str, str]:
     if part is None or not part.kind:
         return kind.group, kind.version, kind.kind
     return part.group, part.version or kind.version, part.kind
+
+
+def _message(kind: Kind, part: Subresource | None) -> str:
+    if part is None or not part.kind:
+        return kind.message
+    return f"{part.group.removesuffix('.k8s.io') or 'core'}.{part.kind}"
 
 
 def _verb(request: web.Request, target: Target) -> str:
