@@ -45,6 +45,7 @@ class MirrorPods:
         self._work = KeyedWork(self._sync, node.clock, failed=self._failed, spacing=SPACING)
         api.subscribe(lambda changed: self._mark(pod.full_name for pod in changed))
         node.subscribe(lambda _, full_name: self._mark([full_name]))
+        registration.renewed = self._mark_all
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -52,13 +53,16 @@ class MirrorPods:
             await self._registration.known.wait()
             await self._api.synced.wait()
             while True:
-                self._mark(pod.full_name for pod in (*self._api.all(), *self._node.mux.pods()))
+                self._mark_all()
                 if self._node.mux.seen_all():
                     await self._node.clock.sleep(RECHECK)
                 else:
                     await self._node.mux.sources_ready()
         finally:
             await self._work.close()
+
+    def _mark_all(self) -> None:
+        self._mark(pod.full_name for pod in (*self._api.all(), *self._node.mux.pods()))
 
     def _mark(self, names: Iterable[str]) -> None:
         if self._registration.known.is_set() and self._api.synced.is_set():

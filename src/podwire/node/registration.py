@@ -41,6 +41,8 @@ class Registration:
         self.known = asyncio.Event()
         """Set once the server has the Node."""
         self.uid = ""
+        self.renewed: Callable[[], None] = lambda: None
+        """Called when the server's Node has become another one."""
         self._client = client
         self._node = node
         self._written: dict[str, Any] = {}
@@ -91,8 +93,13 @@ class Registration:
             if not labels.items() <= (there["metadata"].get("labels") or {}).items():
                 patch = {"metadata": {"labels": labels}}
                 there = await self._client.patch(NODES, patch, name, priority=Priority.URGENT)
-        self.uid = there["metadata"]["uid"]
+        self._is(there)
         await self._write_status(there)
+
+    def _is(self, there: dict[str, Any]) -> None:
+        before, self.uid = self.uid, there["metadata"]["uid"]
+        if before not in ("", self.uid):
+            self.renewed()
 
     async def _keep_status(self) -> None:
         while True:
@@ -111,7 +118,7 @@ class Registration:
             # Somebody deleted the Node: it registers again, and its mirror pods get the new owner.
             await self._register()
             return
-        self.uid = there["metadata"]["uid"]
+        self._is(there)
         await self._write_status(there)
 
     async def _write_status(self, there: dict[str, Any]) -> None:
