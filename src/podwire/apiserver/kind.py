@@ -154,6 +154,12 @@ class Kind:
     """Removes unknown fields and gives their paths; may raise Failure."""
     grace: Callable[[Object, int | None], int | None] | None = None
     """Seconds of grace of a deletion, of the object and what was asked for; None: deleted at once."""
+    check_delete: Callable[[Object], None] = _nothing
+    """May raise Failure to prevent a deletion."""
+    begin_delete: Callable[[Object], None] = _nothing
+    """Sees the object when its deletion begins and it is kept."""
+    holds: Callable[[Object], bool] = lambda obj: False
+    """Whether something other than metadata.finalizers keeps an object that is being deleted."""
     fields: Mapping[str, Callable[[Object], str]] = field(default_factory=dict)
     """Fields that a fieldSelector may name, beside metadata.name and metadata.namespace."""
     columns: tuple[Column, ...] = ()

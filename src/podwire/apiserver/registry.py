@@ -365,7 +365,7 @@ class Registry:
             if current is None:
                 raise status.not_found(kind.group, kind.plural, name)
             after = change(current)
-            return None if deletion.finished(after) else after
+            return None if deletion.finished(kind, after) else after
 
         if dry_run:
             stored = self.storage.get(key)
@@ -393,6 +393,7 @@ class Registry:
                 raise status.not_found(kind.group, kind.plural, name)
             if check is not None:
                 check(current)
+            kind.check_delete(current)
             deletion.check_preconditions(kind, current, options)
             after = deletion.begin_deletion(kind, current, options)
             gone = after is None

@@ -437,6 +437,30 @@ def install(
     )
 
 
+@app.command(
+    epilog=_examples("apiserver", "apiserver --listen 127.0.0.1:0 --listen unix:/run/podwire/api.sock")
+)
+def apiserver(
+    *,
+    listen: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--listen",
+            metavar="ADDRESS",
+            help="HOST:PORT on loopback, with TLS, or unix:PATH; may be given several times."
+            "  [default: 127.0.0.1:6443]",
+            show_default=False,
+        ),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="A log line for every request.")] = False,
+    root: Root = None,
+) -> int:
+    """Serve the Kubernetes API for this machine, its objects in a file, until SIGTERM or Ctrl-C."""
+    from podwire.cli import apiserver as command
+
+    return command.serve(Locations.of(root), listen or [command.DEFAULT], verbose=verbose)
+
+
 @app.command()
 def version() -> int:
     """Print the version."""

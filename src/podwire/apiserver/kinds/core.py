@@ -16,6 +16,8 @@ from podwire.apiserver.status import Cause
 
 Object = dict[str, Any]
 
+PERMANENT = ("default", "kube-public", "kube-system")
+"""Namespaces that are always there."""
 _ROLE = "node-role.kubernetes.io/"
 _DATA_BYTES = 1 << 20
 _IMMUTABLE = "field is immutable when `immutable` is set"
@@ -41,6 +43,16 @@ def _kept_namespace(new: Object, old: Object) -> None:
     new["spec"] = old.get("spec") or {}
 
 
+def _check_namespace_delete(obj: Object) -> None:
+    name = obj["metadata"]["name"]
+    if name in PERMANENT:
+        raise status.forbidden("", "namespaces", name, "this namespace may not be deleted")
+
+
+def _end_namespace(obj: Object) -> None:
+    obj.setdefault("status", {})["phase"] = "Terminating"
+
+
 def _finalize(current: Object, incoming: Object) -> Object:
     spec = {**current.get("spec", {}), "finalizers": field(incoming, "spec.finalizers", [])}
     return {**current, "metadata": incoming.get("metadata") or {}, "spec": spec}
@@ -60,6 +72,9 @@ NAMESPACES = Kind(
     prepare_create=_new_namespace,
     prepare_update=_kept_namespace,
     defaults=_namespace_defaults,
+    check_delete=_check_namespace_delete,
+    begin_delete=_end_namespace,
+    holds=lambda obj: bool(field(obj, "spec.finalizers")),
     fields={"status.phase": lambda obj: str(field(obj, "status.phase", ""))},
     columns=(
         NAME,
