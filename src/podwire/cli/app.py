@@ -60,6 +60,7 @@ def _examples(*lines: str) -> str:
     epilog=_examples(
         "up examples/hello               a live table; Ctrl-C leaves the pods running",
         "up DIR --detach                 in the background",
+        "up https://example.com/pods     a Pod or a PodList",
         "up pod.yaml --once && podwire get pods",
     )
 )
@@ -68,8 +69,9 @@ def up(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="PATH",
-            help="Manifests: directories, watched for changes, or single files.  [default: ./manifests]",
+            metavar="PATH|URL",
+            help="Manifests: directories, watched for changes, single files, or URLs, asked each 20 s."
+            "  [default: ./manifests]",
             show_default=False,
         ),
     ] = None,
@@ -109,6 +111,15 @@ def up(
     bridge: Annotated[
         str, typer.Option("--bridge", metavar="NAME", help="The bridge that the pods are on.")
     ] = "podwire0",
+    url_headers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--manifest-url-header",
+            metavar="NAME:VALUE",
+            help="A header for each URL's requests; may be given several times.",
+            show_default=False,
+        ),
+    ] = None,
     root: Root = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what the node does.")] = False,
     ready_fd: Annotated[int, typer.Option("--ready-fd", hidden=True)] = -1,
@@ -132,6 +143,7 @@ def up(
             places=Locations.of(root),
             verbose=verbose,
             ready_fd=ready_fd,
+            url_headers=tuple(url_headers or ()),
         )
     )
 

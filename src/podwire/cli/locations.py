@@ -94,6 +94,11 @@ class Locations:
         return self.state / "manifests"
 
     @property
+    def pages(self) -> Path:
+        """The last good body of each manifest URL."""
+        return self.state / "urls"
+
+    @property
     def ledger(self) -> Path:
         """What was changed on the host, and what it was before."""
         return self.state / "host.json"

@@ -7,6 +7,7 @@ import contextlib
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,7 +19,9 @@ from podwire.node.board import Feed, WatchTooSlow
 from podwire.node.server import Server
 from podwire.node.service import Node
 from podwire.sources.file import FileSource
+from podwire.sources.http import HTTPSource
 from podwire.sources.mux import Mux
+from podwire.sources.updates import Source
 
 if TYPE_CHECKING:
     from podwire.cli.up import Plan
@@ -41,20 +44,32 @@ async def serve(plan: Plan) -> int:
         kernel = stack.enter_context(Kernel.open())
         network = assembly.network(plan.places, plan.bridge, plan.cidrs)
         runtime = await stack.enter_async_context(assembly.runtime(plan.places, kernel, network))
-        mux = Mux(FileSource.name)
+        sources = _sources(plan)
+        mux = Mux(*(source.name for source in sources))
         node = Node(runtime, mux, plan.node_name, root=plan.places.state, pod_cidrs=plan.cidrs)
-        source = FileSource(plan.manifests, plan.node_name, keep=plan.places.manifests)
-        return await _Process(plan, node, mux, source).run(ending)
+        return await _Process(plan, node, mux, sources).run(ending)
+
+
+def _sources(plan: Plan) -> list[Source]:
+    """Where the pods come from; the one that keeps nothing forgets what an earlier run kept."""
+    found: list[Source] = []
+    files = FileSource(plan.manifests, plan.node_name, keep=plan.places.manifests)
+    urls = HTTPSource(plan.urls, plan.node_name, headers=plan.url_headers, keep=plan.places.pages)
+    if plan.manifests or not plan.urls:
+        found.append(files)
+    if plan.urls:
+        found.append(urls)
+    return found
 
 
 class _Process:
     """The tasks of a node's process, from start to end."""
 
-    def __init__(self, plan: Plan, node: Node, mux: Mux, source: FileSource) -> None:
+    def __init__(self, plan: Plan, node: Node, mux: Mux, sources: Sequence[Source]) -> None:
         self._plan = plan
         self._node = node
         self._mux = mux
-        self._source = source
+        self._sources = sources
         title = f"node {plan.node_name}"
         self._view: live.View = live.TableView(title) if sys.stdout.isatty() else live.LineView()
         self._changed = asyncio.Event()
@@ -67,7 +82,10 @@ class _Process:
             await self._started(node)
             async with Server(self._node, self._plan.places.socket):
                 others = {
-                    asyncio.create_task(self._source.run(self._mux.merge), name="source"),
+                    *(
+                        asyncio.create_task(source.run(self._mux.merge), name=f"{source.name} source")
+                        for source in self._sources
+                    ),
                     asyncio.create_task(self._show(), name="view"),
                     asyncio.create_task(_when(ending), name="signal"),
                 }

@@ -35,6 +35,7 @@ class Options:
     places: Locations
     verbose: bool
     ready_fd: int
+    url_headers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class Plan:
     verbose: bool
     waiter: detach.Waiter | None
     notices: tuple[str, ...] = ()
+    urls: tuple[str, ...] = ()
+    url_headers: tuple[tuple[str, str], ...] = ()
 
     @property
     def cidrs(self) -> tuple[str, ...]:
@@ -86,7 +89,10 @@ def _plan(options: Options, waiter: detach.Waiter | None = None) -> Plan:
         raise usage("--once and --detach do not go together: --once waits, --detach does not")
     if options.timeout is not None and not options.once:
         raise usage(f"--timeout {options.timeout:g}: how long --once waits; --once is not given")
-    manifests = checks.manifests(options.paths)
+    manifests, urls = checks.manifests(options.paths), checks.urls(options.paths)
+    url_headers = checks.url_headers(options.url_headers)
+    if url_headers and not urls:
+        raise usage("--manifest-url-header: no URL is given that it could go to")
     node_name = checks.node_name(options.node_name)
     bridge = checks.bridge_name(options.bridge)
     pod_cidrs = checks.pod_cidrs(options.pod_cidr)
@@ -113,6 +119,8 @@ def _plan(options: Options, waiter: detach.Waiter | None = None) -> Plan:
         timeout=ONCE_SECONDS if options.timeout is None else options.timeout,
         verbose=options.verbose,
         waiter=waiter,
+        urls=urls,
+        url_headers=url_headers,
     )
     running = lock.holder(plan.places.lock)
     if running is not None:
@@ -135,10 +143,11 @@ def _already(places: Locations, pid: int) -> CommandError:
 
 def _detach(options: Options) -> int:
     plan = _plan(options)
-    arguments = ["up", *map(str, plan.manifests), "--pod-cidr", ",".join(plan.cidrs)]
+    arguments = ["up", *map(str, plan.manifests), *plan.urls, "--pod-cidr", ",".join(plan.cidrs)]
     arguments += ["--node-name", plan.node_name, "--bridge", plan.bridge]
     if plan.places.root:
         arguments += ["--root", str(plan.places.root)]
+    arguments += [f"--manifest-url-header={name}:{value}" for name, value in plan.url_headers]
     if plan.verbose:
         arguments.append("--verbose")
     with tempfile.TemporaryFile() as first_words:
