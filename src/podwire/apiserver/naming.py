@@ -141,7 +141,11 @@ def check_metadata(
     causes += _check_owners(meta.get("ownerReferences") or [])
     for finalizer in meta.get("finalizers") or []:
         causes += label_key("metadata.finalizers", finalizer)
-        if standard_finalizers and "/" not in finalizer and finalizer not in (*_GARBAGE_FINALIZERS, "kubernetes"):
+        if (
+            standard_finalizers
+            and "/" not in finalizer
+            and finalizer not in (*_GARBAGE_FINALIZERS, "kubernetes")
+        ):
             detail = "name is neither a standard finalizer name nor is it fully qualified"
             causes.append(invalid_value("metadata.finalizers", finalizer, detail))
     if set(_GARBAGE_FINALIZERS) <= set(meta.get("finalizers") or []):
