@@ -1,4 +1,5 @@
-"""A reflector beside a scripted server, in virtual time, and what must hold of it whatever the server does."""
+"""A reflector beside a scripted server, in virtual time, and what must hold of it whatever the server
+does."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ class Bench:
     @property
     def stored(self) -> dict[str, tuple[str, str]]:
         """Key to UID and version of what the store has."""
-        return {each.key: each[2:] for each in map(identity, self.informer.store.values())}
+        return {each.key: (each.uid, each.version) for each in self.informer.store.all_sealed()}
 
     @property
     def equal(self) -> bool:

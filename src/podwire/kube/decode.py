@@ -20,6 +20,7 @@ from podwire.kube.apistatus import Lenient, Status
 from podwire.kube.errors import ApiError, BadAnswer, api_error
 from podwire.kube.metadata import ObjectMeta
 from podwire.kube.resource import Resource
+from podwire.kube.sealed import Sealed, Shelf
 
 T = TypeVar("T")
 
@@ -188,7 +189,7 @@ def decode_status(data: bytes, code: int) -> Status:
 def decode_object(resource: Resource[T], data: bytes | Raw) -> T:
     """One object. Raises BadAnswer if it is not JSON or of another type."""
     try:
-        found = decoder(resource.type)(data)
+        found = (resource.reader or decoder(resource.type))(data)
     except msgspec.MsgspecError as error:
         raise BadAnswer(f"{resource.kind}: {error}") from error
     problem = _other_type(resource, found, data)
@@ -201,7 +202,7 @@ def _other_type(resource: Resource[T], found: T, data: bytes | Raw) -> str:
     if isinstance(found, dict):
         kind, version = found.get("kind", ""), found.get("apiVersion", "")
     else:
-        head = found if hasattr(found, "kind") else _head.decode(data)
+        head: object = found if hasattr(found, "kind") else _head.decode(data)
         kind, version = getattr(head, "kind", ""), getattr(head, "api_version", "")
     if kind == resource.kind and version == resource.api_version:
         return ""
@@ -216,7 +217,7 @@ def decode_page(resource: Resource[T], data: bytes) -> Page[T]:
         raise BadAnswer(f"list of {resource.plural}: {error}") from error
     if raw.kind not in (f"{resource.kind}List", "List"):
         raise BadAnswer(f"a {resource.kind}List was expected, {raw.kind or 'nothing'} came")
-    decode = decoder(resource.type)
+    decode = resource.reader or decoder(resource.type)
     items: list[T] = []
     unreadable = 0
     for each in raw.items or ():
@@ -286,9 +287,11 @@ class Identity(typing.NamedTuple):
 
 def identity(found: object) -> Identity:
     """Namespace, name, UID and resource version of an object of any type."""
+    if isinstance(found, Sealed):
+        namespace, _, name = found.key.rpartition("/")
+        return Identity(namespace, name, found.uid, found.version)
     if isinstance(found, dict):
-        meta = found.get("metadata") or {}
-        get = meta.get
+        get = (found.get("metadata") or {}).get
         return Identity(
             get("namespace") or "", get("name") or "", get("uid") or "", get("resourceVersion") or ""
         )
@@ -305,3 +308,47 @@ def encode(found: object) -> bytes:
         metadata = msgspec.structs.replace(cast("Any", found).metadata, managed_fields=UNSET)
         found = msgspec.structs.replace(found, metadata=metadata)
     return msgspec.json.encode(found)
+
+
+class _Metadata(Lenient, frozen=True, kw_only=True):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Identified(Lenient, frozen=True, kw_only=True):
+    metadata: _Metadata = _Metadata()
+
+
+_identified = msgspec.json.Decoder(_Identified)
+
+
+def sealing(resource: Resource[T]) -> Resource[Sealed[T]]:
+    """The resource with its objects left packed. Each was looked at once: all of them can be opened."""
+    shelf = Shelf()
+    decode = decoder(resource.type)
+    typed = issubclass(resource.type, Struct)
+
+    def open_(data: bytes) -> T:
+        found = decode(data)
+        if isinstance(found, dict):
+            found.setdefault("apiVersion", resource.api_version)
+            found.setdefault("kind", resource.kind)
+        return found
+
+    def seal(data: bytes | Raw) -> Sealed[T]:
+        new = identity(decode(data) if typed else _identified.decode(data))
+        return Sealed(
+            new.key, new.uid, new.version, packed=shelf.pack(data), unpack=shelf.unpack, decode=open_
+        )
+
+    return Resource(
+        resource.group,
+        resource.version,
+        resource.plural,
+        resource.kind,
+        Sealed,
+        resource.namespaced,
+        seal,
+    )

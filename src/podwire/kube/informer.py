@@ -16,14 +16,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-import msgspec
-
 from podwire.kube.client import Client
 from podwire.kube.clock import Clock
-from podwire.kube.decode import identity
 from podwire.kube.errors import KubeError
 from podwire.kube.reflector import Reflector
 from podwire.kube.resource import Resource
+from podwire.kube.sealed import Sealed
 from podwire.kube.store import Indexer, Store
 
 T = TypeVar("T")
@@ -36,7 +34,7 @@ RESYNC_SPREAD = 0.1
 burst."""
 
 
-class Change(msgspec.Struct, Generic[T], frozen=True):
+class Change(Generic[T]):
     """What a handler is told.
 
     ``type`` is "add", "update" or "delete". ``old`` is None for an add, ``new`` is None for a delete. An
@@ -46,24 +44,59 @@ class Change(msgspec.Struct, Generic[T], frozen=True):
     seen.
     """
 
-    type: Literal["add", "update", "delete"]
-    old: T | None
-    new: T | None
-    initial: bool = False
-    resync: bool = False
-    tombstone: bool = False
+    __slots__ = ("_new", "_old", "initial", "resync", "sealed_new", "sealed_old", "tombstone", "type")
+
+    def __init__(
+        self,
+        kind: Literal["add", "update", "delete"],
+        old: Sealed[T] | None,
+        new: Sealed[T] | None,
+        *,
+        initial: bool = False,
+        resync: bool = False,
+        tombstone: bool = False,
+    ) -> None:
+        self.type = kind
+        self.sealed_old = old
+        self.sealed_new = new
+        self.initial = initial
+        self.resync = resync
+        self.tombstone = tombstone
+        self._old: T | None = None
+        self._new: T | None = None
+
+    @property
+    def old(self) -> T | None:
+        """The state before; decoded when first asked for."""
+        if self._old is None and self.sealed_old is not None:
+            self._old = self.sealed_old.open()
+        return self._old
+
+    @property
+    def new(self) -> T | None:
+        """The state now; decoded when first asked for."""
+        if self._new is None and self.sealed_new is not None:
+            self._new = self.sealed_new.open()
+        return self._new
 
     @property
     def object(self) -> T:
         """The newest state that is known."""
-        found = self.new if self.new is not None else self.old
+        found = self.new if self.sealed_new is not None else self.old
+        assert found is not None
+        return found
+
+    @property
+    def sealed(self) -> Sealed[T]:
+        """The newest state that is known, not decoded: its UID and version."""
+        found = self.sealed_new or self.sealed_old
         assert found is not None
         return found
 
     @property
     def key(self) -> str:
         """``namespace/name``, or ``name`` for what has no namespace."""
-        return identity(self.object).key
+        return self.sealed.key
 
 
 Handler = Callable[[Change[T]], Awaitable[None] | None]
@@ -102,7 +135,6 @@ class Informer(Generic[T]):
         labels: str = "",
         fields: str = "",
         indexers: Mapping[str, Indexer[T]] | None = None,
-        transform: Callable[[T], T] | None = None,
         problem: Callable[[KubeError], None] | None = None,
         watch_list: bool = True,
         rng: random.Random | None = None,
@@ -115,7 +147,6 @@ class Informer(Generic[T]):
             namespace=namespace,
             labels=labels,
             fields=fields,
-            transform=transform,
             problem=problem or self._note,
             watch_list=watch_list,
             rng=rng,
@@ -154,7 +185,7 @@ class Informer(Generic[T]):
             # Each handler at a moment of its own, so that not all work falls together.
             made.next_resync = self._clock.monotonic() + resync * (1 + RESYNC_SPREAD * self._random.random())
         if self.synced:
-            for item in self.store.values():
+            for item in self.store.all_sealed():
                 self._pending.append((made, Change("add", None, item, initial=True)))
             self._pending.append((made, None))
         self._handlers.append(made)
@@ -228,7 +259,7 @@ class Informer(Generic[T]):
                 continue
             for registration in [each for each in self._handlers if each.resync and each.next_resync <= now]:
                 registration.next_resync = now + registration.resync
-                for item in self.store.values():
+                for item in self.store.all_sealed():
                     self._pending.append((registration, Change("update", item, item, resync=True)))
             self._wake.set()
 
@@ -242,35 +273,35 @@ class _Sink(Generic[T]):
     def __init__(self, informer: Informer[T]) -> None:
         self._informer = informer
 
-    def get(self, key: str) -> T | None:
-        return self._informer.store.get(key)
+    def get(self, key: str) -> Sealed[T] | None:
+        return self._informer.store.sealed(key)
 
-    def put(self, item: T) -> None:
+    def put(self, item: Sealed[T]) -> None:
         self._put(item, initial=False)
 
-    def _put(self, item: T, *, initial: bool) -> None:
+    def _put(self, item: Sealed[T], *, initial: bool) -> None:
         old = self._informer.store.put(item)
         if old is None:
             self._informer.changed(Change("add", None, item, initial=initial))
         else:
             self._informer.changed(Change("update", old, item))
 
-    def delete(self, item: T) -> None:
-        if self._informer.store.remove(identity(item).key) is not None:
+    def delete(self, item: Sealed[T]) -> None:
+        if self._informer.store.remove(item.key) is not None:
             self._informer.changed(Change("delete", item, None))
 
-    def replace(self, items: list[T]) -> None:
+    def replace(self, items: list[Sealed[T]]) -> None:
         store = self._informer.store
         initial = not self._informer.synced
-        there = {identity(item).key for item in items}
+        there = {item.key for item in items}
         for key in store.keys():  # noqa: SIM118 (a copy: the store changes)
             if key not in there:
                 gone = store.remove(key)
                 assert gone is not None
                 self._informer.changed(Change("delete", gone, None, tombstone=True))
         for item in items:
-            known = store.get(identity(item).key)
-            if known is None or identity(known) != identity(item) or not identity(item).version:
+            known = store.sealed(item.key)
+            if known is None or not known.same(item):
                 self._put(item, initial=initial)
         self._informer.filled()
 

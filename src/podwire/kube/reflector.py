@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 from podwire.kube.backoff import Backoff
 from podwire.kube.client import PAGE, Client
 from podwire.kube.clock import deadline
-from podwire.kube.decode import Identity, Page, WatchEvent, identity
+from podwire.kube.decode import Page, WatchEvent, sealing
 from podwire.kube.errors import (
     ApiError,
     BadAnswer,
@@ -39,6 +39,7 @@ from podwire.kube.errors import (
 )
 from podwire.kube.ratelimit import Priority
 from podwire.kube.resource import Resource
+from podwire.kube.sealed import Sealed
 from podwire.kube.store import Sink
 from podwire.kube.versions import is_newer, is_older, revision
 from podwire.kube.watching import Watch
@@ -103,7 +104,6 @@ class _Progress:
 class Reflector(Generic[T]):
     """``run`` fills ``sink`` until it is cancelled, with one request at a time.
 
-    ``transform`` is applied to each object before it is kept, for instance to drop what nobody reads.
     ``problem`` is called with each error and for each event that was passed over.
     """
 
@@ -118,11 +118,10 @@ class Reflector(Generic[T]):
         fields: str = "",
         page: int = PAGE,
         watch_list: bool = True,
-        transform: Callable[[T], T] | None = None,
         problem: Callable[[KubeError], None] | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self.resource = resource
+        self.resource = sealing(resource)
         self.version = ""
         """The last resource version seen; empty before the first list."""
         self.synced = False
@@ -135,12 +134,11 @@ class Reflector(Generic[T]):
         self._labels = labels
         self._fields = fields
         self._page = page
-        self._transform = transform
         self._problem = problem
         self._random = rng or random.Random()
         self._backoff = Backoff(self._clock, rng=self._random)
         self._state = _Progress(streaming=watch_list)
-        self._stream: Watch[T] | None = None
+        self._stream: Watch[Sealed[T]] | None = None
 
     @property
     def failing_for(self) -> float:
@@ -214,14 +212,15 @@ class Reflector(Generic[T]):
                     self._state.consistent = True
                     continue
                 if isinstance(error, ApiError):
-                    self._state.streaming = False  # it refuses
-                self._failed(error)
+                    self._state.streaming = False  # it refuses, as servers without the feature do
+                else:
+                    self._failed(error)
                 return False
             self._stream = stream
             return True
 
-    async def _initial_events(self, stream: Watch[T]) -> tuple[dict[str, T], str]:
-        found: dict[str, T] = {}
+    async def _initial_events(self, stream: Watch[Sealed[T]]) -> tuple[dict[str, Sealed[T]], str]:
+        found: dict[str, Sealed[T]] = {}
         async with deadline(self._clock, OPEN_TIMEOUT + INITIAL_SILENCE):
             await stream.open()
         while True:
@@ -236,7 +235,7 @@ class Reflector(Generic[T]):
             elif event.object is None:
                 self._skip(event.problem)
             elif event.type == "DELETED":
-                found.pop(identity(event.object).key, None)
+                found.pop(event.object.key, None)
             else:
                 self._collect(found, event.object)
 
@@ -252,8 +251,8 @@ class Reflector(Generic[T]):
             items, version = await self._pages(asked, self._page)
         self._accept(items, version)
 
-    async def _pages(self, asked: str, limit: int) -> tuple[dict[str, T], str]:
-        found: dict[str, T] = {}
+    async def _pages(self, asked: str, limit: int) -> tuple[dict[str, Sealed[T]], str]:
+        found: dict[str, Sealed[T]] = {}
         token = ""
         self.counts.lists += 1
         while True:
@@ -275,7 +274,7 @@ class Reflector(Generic[T]):
                 raise BadAnswer(f"list of {self.resource.plural}: its pages do not end")
             token = page.token
 
-    async def _one_page(self, asked: str, limit: int, token: str) -> Page[T]:
+    async def _one_page(self, asked: str, limit: int, token: str) -> Page[Sealed[T]]:
         self.counts.pages += 1
         return await self._client.list(
             self.resource,
@@ -289,19 +288,12 @@ class Reflector(Generic[T]):
             fields=self._fields,
         )
 
-    def _collect(self, found: dict[str, T], item: T) -> None:
-        """Add an item of a list; if that state is known, the object that is known."""
-        new = identity(item)
-        known = self._sink.get(new.key)
-        if known is not None and new.version and identity(known) == new:
-            found[new.key] = known
-        else:
-            found[new.key] = self._transformed(item)
+    def _collect(self, found: dict[str, Sealed[T]], item: Sealed[T]) -> None:
+        """Add an item of a list; if that state is known, as it is known, so that it is there once."""
+        known = self._sink.get(item.key)
+        found[item.key] = known if known is not None and known.same(item) else item
 
-    def _transformed(self, item: T) -> T:
-        return item if self._transform is None else self._transform(item)
-
-    def _accept(self, items: dict[str, T], version: str) -> None:
+    def _accept(self, items: dict[str, Sealed[T]], version: str) -> None:
         """Replace all by a list, unless it is older than what is known."""
         if not version or version == "0":
             raise BadAnswer(f"list of {self.resource.plural}: it has no resource version")
@@ -313,9 +305,9 @@ class Reflector(Generic[T]):
         self._state.consistent = False
         self._state.failing_since = None
 
-    def _refuse_older(self, items: dict[str, T], version: str) -> None:
+    def _refuse_older(self, items: dict[str, Sealed[T]], version: str) -> None:
         older = is_older(version, self.version) or any(
-            known is not None and is_older(identity(item).version, identity(known).version)
+            known is not None and is_older(item.version, known.version)
             for known, item in ((self._sink.get(key), item) for key, item in items.items())
         )
         if not older:
@@ -331,7 +323,7 @@ class Reflector(Generic[T]):
 
     # Watches
 
-    def _open(self, since: str, *, initial: bool = False) -> Watch[T]:
+    def _open(self, since: str, *, initial: bool = False) -> Watch[Sealed[T]]:
         self.counts.watches += 1
         self._seconds = int(self._random.uniform(*WATCH_SECONDS))
         return self._client.watch(
@@ -368,7 +360,7 @@ class Reflector(Generic[T]):
         finally:
             await self._drop_stream()
 
-    async def _events(self, stream: Watch[T]) -> KubeError | None:
+    async def _events(self, stream: Watch[Sealed[T]]) -> KubeError | None:
         began = self._clock.monotonic()
         progressed = False
         broken: KubeError | None = None
@@ -412,7 +404,7 @@ class Reflector(Generic[T]):
             )
         return None
 
-    def _take(self, event: WatchEvent[T]) -> bool:
+    def _take(self, event: WatchEvent[Sealed[T]]) -> bool:
         """Put one event into the sink; whether there was anything new in it."""
         if event.type == "BOOKMARK":
             self.counts.bookmarks += 1
@@ -421,31 +413,30 @@ class Reflector(Generic[T]):
             self._skip(event.problem)
             return False
         self.counts.events += 1
-        new = identity(event.object)
+        new = event.object
         known = self._sink.get(new.key)
         if self._is_stale(event.type, new, known):
             self.counts.stale += 1
             return False
         if event.type == "DELETED":
             if known is not None:
-                self._sink.delete(self._transformed(event.object))
+                self._sink.delete(new)
         else:
-            self._sink.put(self._transformed(event.object))
+            self._sink.put(new)
         self._advance(new.version)
         return True
 
-    def _is_stale(self, kind: str, new: Identity, known: T | None) -> bool:
+    def _is_stale(self, kind: str, new: Sealed[T], known: Sealed[T] | None) -> bool:
         """Whether the event tells what is known already. Raises WentBack where it cannot be told."""
         if not new.version or revision(new.version) is None or is_newer(new.version, self.version):
             return False
-        state = identity(known) if known is not None else None
         if kind == "DELETED":
-            if state is None:
+            if known is None:
                 return True
             # Servers of old give the last state's version to a deletion in place of one of its own.
-            if state.version == new.version and state.uid == new.uid:
+            if known.same(new):
                 return False
-        elif state is not None and not is_newer(new.version, state.version):
+        elif known is not None and not is_newer(new.version, known.version):
             return True
         raise WentBack(f"watch of {self.resource.plural}: {new.key} at {new.version} after {self.version}")
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
+
+from msgspec import Raw
 
 from podwire.kube.events import Event
 from podwire.kube.lease import Lease
@@ -18,7 +21,11 @@ Unstructured = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[T]):
-    """One resource of an API. ``type`` is a frozen msgspec struct, or ``dict`` for objects left as JSON."""
+    """One resource of an API.
+
+    ``type`` is a frozen msgspec struct, or ``dict`` for objects left as JSON; ``reader`` makes a ``type`` of
+    JSON where that needs more than decoding.
+    """
 
     group: str
     version: str
@@ -26,6 +33,7 @@ class Resource(Generic[T]):
     kind: str
     type: type[T]
     namespaced: bool = True
+    reader: Callable[[bytes | Raw], T] | None = None
 
     @property
     def api_version(self) -> str:

@@ -20,6 +20,7 @@ from podwire.apiserver.http import request as asked
 from podwire.apiserver.http.answers import answer, failed
 from podwire.apiserver.http.backend import NodeBackend
 from podwire.apiserver.http.discovery import Discovery
+from podwire.apiserver.http.openapi import OpenApi
 from podwire.apiserver.http.paths import parse
 from podwire.apiserver.http.resources import Resources
 from podwire.apiserver.registry import Registry
@@ -70,7 +71,7 @@ class Server:
     ) -> None:
         self.registry = registry
         self.access = access
-        self.extra: list[Extra] = []
+        self.extra: list[Extra] = [OpenApi(registry).serve]
         self.ready: Callable[[], bool] = lambda: True
         self._resources = Resources(registry, backend)
         self._discovery = Discovery(registry)
