@@ -7,9 +7,12 @@ fieldpath (serialize-pe.go, set.go) and typed (tofieldset.go, compare.go, remove
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable
 from typing import Any
+
+import msgspec
 
 from podwire.apiserver.patch.shape import Shape
 
@@ -40,8 +43,13 @@ def compact(value: Any) -> str:
 
 
 def encode(fields: Iterable[Path]) -> dict[str, Any]:
-    """The set as fieldsV1."""
-    members = set(fields)
+    """The set as fieldsV1; not to be changed."""
+    return _encoded(frozenset(fields))
+
+
+# Objects of one kind tend to have the same fields, and few writes change who manages what.
+@functools.lru_cache(1024)
+def _encoded(members: Fields) -> dict[str, Any]:
     root: dict[str, Any] = {}
     for path in sorted(members):
         node = root
@@ -63,6 +71,12 @@ def _sorted(node: dict[str, Any]) -> dict[str, Any]:
 
 def decode(tree: Any) -> Fields:
     """The set in fieldsV1. Raise ValueError."""
+    return _decoded(msgspec.json.encode(tree))
+
+
+@functools.lru_cache(1024)
+def _decoded(text: bytes) -> Fields:
+    tree = msgspec.json.decode(text)
     found: set[Path] = set()
 
     def walk(node: Any, path: Path) -> None:
@@ -182,7 +196,9 @@ def compare(before: Any, after: Any, shape: Shape) -> tuple[Fields, Fields]:
 
 
 def _all_empty_or(kind: type, old: Any, new: Any) -> bool:
-    return all(one is _ABSENT or one is None or isinstance(one, kind) for one in (old, new))
+    return (old is _ABSENT or old is None or isinstance(old, kind)) and (
+        new is _ABSENT or new is None or isinstance(new, kind)
+    )
 
 
 def _or_empty(value: Any) -> Any:
