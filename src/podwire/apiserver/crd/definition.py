@@ -293,6 +293,6 @@ DEFINITIONS = Kind(
     validate_update=validate_update,
     warn=warn,
     prune=prune,
-    returns_deleted=True,
+    free_finalizers=True,
     schema=DEFINITION_SCHEMA,
 )

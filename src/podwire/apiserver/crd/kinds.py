@@ -75,12 +75,13 @@ def _kind(definition: Object, version: Object) -> Kind:
         warn=_warning(version, api_version, names["kind"]),
         fields=_selectable(version),
         columns=columns(version.get("additionalPrinterColumns") or []),
-        schema=published(version["schema"]["openAPIV3Schema"], group, version["name"], names["kind"]),
+        schema=published(version["schema"]["openAPIV3Schema"]),
         stored_as=(group, names["plural"]),
         read=convert(api_version),
         write=convert(storage),
         unconditional_update=False,
         custom=True,
+        free_finalizers=True,
         shape=schema.shape(structure),
     )
 

@@ -7,50 +7,23 @@ from typing import Any
 
 Object = dict[str, Any]
 
-META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
-API_VERSION = {
-    "type": "string",
-    "description": "The group and version of the schema that this object is written in.",
-}
-KIND = {"type": "string", "description": "The kind of object that this is."}
 
-
-def reference(name: str) -> Object:
-    """A reference to a schema in the same document."""
-    return {"allOf": [{"$ref": f"#/components/schemas/{name}"}], "default": {}}
-
-
-def component(group: str, version: str, kind: str) -> str:
-    """The name of a custom kind's schema: ``com.example.v1.Widget``."""
-    return ".".join([*reversed(group.split(".")), version, kind])
-
-
-def published(props: Object, group: str, version: str, kind: str) -> Object:
-    """The schema of a custom kind, with what every object has."""
+def published(props: Object) -> Object:
+    """The schema of a version for OpenAPI; the server adds what every object has."""
     schema = copy.deepcopy(props)
     _embedded(schema)
-    properties = schema.setdefault("properties", {})
-    metadata = reference(META)
-    metadata["description"] = "Name, labels and what else every object has."
-    schema["properties"] = {
-        "apiVersion": dict(API_VERSION),
-        "kind": dict(KIND),
-        **properties,
-        "metadata": metadata,
-    }
-    schema["x-kubernetes-group-version-kind"] = [{"group": group, "version": version, "kind": kind}]
     return schema
 
 
 def _embedded(schema: Any) -> None:
-    """Show the metadata of objects inside of objects."""
+    """Show what objects inside of objects have."""
     if not isinstance(schema, dict):
         return
     if schema.get("x-kubernetes-embedded-resource"):
         properties = schema.setdefault("properties", {})
-        properties.setdefault("apiVersion", dict(API_VERSION))
-        properties.setdefault("kind", dict(KIND))
-        properties["metadata"] = reference(META)
+        properties.setdefault("apiVersion", _text("The group and version of the object."))
+        properties.setdefault("kind", _text("The kind of the object."))
+        properties.setdefault("metadata", {"type": "object", "description": "The object's metadata."})
     for below in (schema.get("properties") or {}).values():
         _embedded(below)
     for name in ("items", "additionalProperties"):
@@ -136,33 +109,28 @@ _CONDITION = _record(
     lastTransitionTime={"type": "string", "format": "date-time", "description": "Since when."},
 )
 
-DEFINITION_SCHEMA: Object = published(
-    _record(
-        "Defines a resource of your own: its names, versions and what its objects may hold.",
-        ("spec",),
-        spec=_record(
-            "What is defined.",
-            ("group", "names", "scope", "versions"),
-            group=_text("The group of the resource, a domain such as example.com."),
-            names=_NAMES,
-            scope=_text("Namespaced or Cluster."),
-            versions=_list(_VERSION, "All versions."),
-            conversion=_record(
-                "How objects get from one version to another.",
-                ("strategy",),
-                strategy=_text("None: only the apiVersion changes."),
-                webhook={**_FREE, "description": "Not used by this server."},
-            ),
-            preserveUnknownFields=_flag("Must be false."),
+DEFINITION_SCHEMA: Object = _record(
+    "Defines a resource of your own: its names, versions and what its objects may hold.",
+    ("spec",),
+    spec=_record(
+        "What is defined.",
+        ("group", "names", "scope", "versions"),
+        group=_text("The group of the resource, a domain such as example.com."),
+        names=_NAMES,
+        scope=_text("Namespaced or Cluster."),
+        versions=_list(_VERSION, "All versions."),
+        conversion=_record(
+            "How objects get from one version to another.",
+            ("strategy",),
+            strategy=_text("None: only the apiVersion changes."),
+            webhook={**_FREE, "description": "Not used by this server."},
         ),
-        status=_record(
-            "What the server made of it.",
-            conditions=_list(_CONDITION, "Whether the names are accepted and the resource is served."),
-            acceptedNames=_NAMES,
-            storedVersions=_list({"type": "string"}, "Versions in which objects may be stored."),
-        ),
+        preserveUnknownFields=_flag("Must be false."),
     ),
-    "apiextensions.k8s.io",
-    "v1",
-    "CustomResourceDefinition",
+    status=_record(
+        "What the server made of it.",
+        conditions=_list(_CONDITION, "Whether the names are accepted and the resource is served."),
+        acceptedNames=_NAMES,
+        storedVersions=_list({"type": "string"}, "Versions in which objects may be stored."),
+    ),
 )
