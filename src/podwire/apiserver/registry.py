@@ -14,6 +14,7 @@ from podwire.apiserver import deletion, metadata, reading, status
 from podwire.apiserver.database import DatabaseFault
 from podwire.apiserver.deletion import DeleteOptions
 from podwire.apiserver.kind import Column, Kind, Subresource, WriteOptions
+from podwire.apiserver.patch import apply_patch, track
 from podwire.apiserver.reading import ListOptions, Selection
 from podwire.apiserver.schemas import checking
 from podwire.apiserver.storage import Expired, FutureRevision, Key, KeyExists, Storage, Stored
@@ -58,8 +59,8 @@ class Registry:
 
     def __init__(self, storage: Storage, kinds: Iterable[Kind] = ()) -> None:
         self.storage = storage
-        self.patcher: Patch | None = None
-        self.track: Tracker | None = None
+        self.patcher: Patch = apply_patch
+        self.track: Tracker = track
         self._kinds: dict[tuple[str, str, str], Kind] = {}
         self._changed: list[Callable[[], None]] = []
         for kind in kinds:
@@ -182,7 +183,7 @@ class Registry:
                 self.check_fields(kind, obj, options)
             made = metadata.begin(kind, namespace, copy.deepcopy(obj) if generate else obj, metadata.now())
             name = str(made["metadata"].get("name") or "")
-            if tracked and self.track is not None:
+            if tracked:
                 self.track(kind, made, {}, options)
             if kind.namespaced:
                 self._check_namespace(kind, namespace, name)
@@ -281,8 +282,6 @@ class Registry:
         Raise 400, 404, 409, 415, 422.
         """
         patcher = self.patcher
-        if patcher is None:
-            raise status.unsupported_media_type([])
         apply = content_type == APPLY
         if apply and subresource is None and self.storage.get(self.key(kind, namespace, name)) is None:
             obj = patcher(kind, {}, body, content_type, options)
@@ -342,7 +341,7 @@ class Registry:
             metadata.put_namespace(kind, namespace, new["metadata"])
             metadata.check_version(kind, new, old)
             new = metadata.follow(kind, new, old, subresource=part)
-            if tracked and self.track is not None and new != old:
+            if tracked and new != old:
                 self.track(kind, new, old, options)
             if kind.admit is not None and not part:
                 kind.admit(self, new, old)

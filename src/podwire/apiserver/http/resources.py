@@ -146,8 +146,9 @@ class Resources:
             )
         else:
             media = request.content_type
-            if media not in PATCHES or self.registry.patcher is None:
+            if media not in PATCHES:
                 raise status.unsupported_media_type(PATCHES)
+            asked.check_patch(request, media)
             stored, created = await self.registry.patch(
                 kind, namespace, target.name, body=raw, content_type=media, options=options, subresource=part
             )

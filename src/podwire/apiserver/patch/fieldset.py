@@ -40,25 +40,41 @@ def compact(value: Any) -> str:
 
 
 def encode(fields: Iterable[Path]) -> dict[str, Any]:
-    """The set as fieldsV1."""
-    members = set(fields)
+    """The set as fieldsV1, sorted; a path that is a member and leads to members has a dot."""
     root: dict[str, Any] = {}
-    for path in sorted(members):
-        node = root
-        for element in path:
-            node = node.setdefault(element, {})
-    # A path that is both a member and a parent of members says so with a dot.
-    for path in members:
-        node = root
-        for element in path:
-            node = node[element]
-        if node:
-            node["."] = {}
-    return _sorted(root)
+    before: Path = ()
+    nodes = [root]
+    member = False
+    # In this order a path comes right before those that it leads to.
+    for path in sorted(fields):
+        depth = 0
+        for one, other in zip(path, before, strict=False):
+            if one != other:
+                break
+            depth += 1
+        if member and depth == len(before):
+            nodes[depth]["."] = {}
+        del nodes[depth + 1 :]
+        for element in path[depth:]:
+            below: dict[str, Any] = {}
+            nodes[-1][element] = below
+            nodes.append(below)
+        before, member = path, True
+    return root
 
 
-def _sorted(node: dict[str, Any]) -> dict[str, Any]:
-    return {name: _sorted(node[name]) for name in sorted(node)}
+def among(tree: Any, fields: Iterable[Path]) -> bool:
+    """Whether a set in fieldsV1 has one of the paths."""
+    for path in fields:
+        node = tree
+        for element in path:
+            node = node.get(element)
+            if node is None:
+                break
+        else:
+            if not node or "." in node:
+                return True
+    return False
 
 
 def decode(tree: Any) -> Fields:
