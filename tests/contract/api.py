@@ -120,7 +120,10 @@ class Watch:
         return found
 
     def close(self) -> None:
-        """Go away."""
+        """Go away, without the farewells of TLS, which would outlast the test."""
+        connection = self.response.connection
+        if connection is not None and connection.transport is not None:
+            connection.transport.abort()
         self.response.close()
 
 
@@ -137,7 +140,12 @@ class Api:
         """End the watches and the connections."""
         for watch in self._watches:
             watch.close()
+        connector = self._session.connector
+        assert connector is not None
+        await connector.close(abort_ssl=True)
         await self._session.close()
+        for _ in range(3):
+            await asyncio.sleep(0)
 
     def at(self, plural: str, name: str = "", part: str = "") -> str:
         """The path of objects in the test's namespace: ``pods``, ``networking.k8s.io/v1/ingresses``."""
