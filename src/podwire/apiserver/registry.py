@@ -14,6 +14,7 @@ from podwire.apiserver import deletion, metadata, reading, status
 from podwire.apiserver.database import DatabaseFault
 from podwire.apiserver.deletion import DeleteOptions
 from podwire.apiserver.kind import Column, Kind, Subresource, WriteOptions
+from podwire.apiserver.patch import apply_patch, track
 from podwire.apiserver.reading import ListOptions, Selection
 from podwire.apiserver.schemas import checking
 from podwire.apiserver.storage import Expired, FutureRevision, Key, KeyExists, Storage, Stored
@@ -58,8 +59,8 @@ class Registry:
 
     def __init__(self, storage: Storage, kinds: Iterable[Kind] = ()) -> None:
         self.storage = storage
-        self.patcher: Patch | None = None
-        self.track: Tracker | None = None
+        self.patcher: Patch = apply_patch
+        self.track: Tracker = track
         self._kinds: dict[tuple[str, str, str], Kind] = {}
         self._changed: list[Callable[[], None]] = []
         for kind in kinds:
@@ -182,7 +183,7 @@ class Registry:
                 self.check_fields(kind, obj, options)
             made = metadata.begin(kind, namespace, copy.deepcopy(obj) if generate else obj, metadata.now())
             name = str(made["metadata"].get("name") or "")
-            if tracked and self.track is not None:
+            if tracked:
                 self.track(kind, made, {}, options)
             if kind.namespaced:
                 self._check_namespace(kind, namespace, name)
@@ -281,21 +282,25 @@ class Registry:
         Raise 400, 404, 409, 415, 422.
         """
         patcher = self.patcher
-        if patcher is None:
-            raise status.unsupported_media_type([])
         apply = content_type == APPLY
         if apply and subresource is None and self.storage.get(self.key(kind, namespace, name)) is None:
             obj = patcher(kind, {}, body, content_type, options)
-            given = metadata.meta_of(obj).setdefault("name", name)
-            if given != name:
-                raise status.bad_request(
-                    f"the name of the object ({given}) does not match the name on the URL ({name})"
+            meta = metadata.meta_of(obj)
+            meta.setdefault("name", name)
+            metadata.check_place(meta, namespace if kind.namespaced else "", name)
+            if meta.get("uid"):
+                why = (
+                    f"uid mismatch: the provided object specified uid {meta['uid']},"
+                    " and no existing object was found"
                 )
+                raise status.conflict(kind.group, kind.plural, name, why)
             return await self._create(kind, namespace, obj, options, tracked=False), True
 
         def change(current: Object) -> Object:
             if subresource is None:
-                return patcher(kind, current, body, content_type, options)
+                obj = patcher(kind, current, body, content_type, options)
+                metadata.check_place(metadata.meta_of(obj), namespace if kind.namespaced else "", name)
+                return obj
             shown = subresource.view(copy.deepcopy(current))
             return _merged(subresource, current, patcher(kind, shown, body, content_type, options))
 
@@ -342,7 +347,7 @@ class Registry:
             metadata.put_namespace(kind, namespace, new["metadata"])
             metadata.check_version(kind, new, old)
             new = metadata.follow(kind, new, old, subresource=part)
-            if tracked and self.track is not None and new != old:
+            if tracked and new != old:
                 self.track(kind, new, old, options)
             if kind.admit is not None and not part:
                 kind.admit(self, new, old)
