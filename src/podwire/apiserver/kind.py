@@ -177,6 +177,8 @@ class Kind:
     """Whether a deletion answers with the object, not with a Status."""
     unconditional_update: bool = True
     apply: bool = True
+    free_finalizers: bool = False
+    """Whether a finalizer needs no domain, as with the kinds that are not built in."""
     custom: bool = False
     """Whether it comes from a CustomResourceDefinition: strategic merge patches are not for it."""
     shape: Shape | None = None

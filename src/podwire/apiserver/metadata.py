@@ -90,7 +90,12 @@ def check_place(meta: Object, namespace: str, name: str) -> None:
 
 def check_new(kind: Kind, obj: Object) -> list[Cause]:
     """What is wrong with a new object."""
-    causes = naming.check_metadata(obj["metadata"], namespaced=kind.namespaced, check_name=kind.check_name)
+    causes = naming.check_metadata(
+        obj["metadata"],
+        namespaced=kind.namespaced,
+        check_name=kind.check_name,
+        standard_finalizers=not kind.free_finalizers,
+    )
     return causes + kind.validate(obj)
 
 
@@ -123,7 +128,12 @@ def follow(kind: Kind, new: Object, old: Object, *, subresource: str) -> Object:
 def check_next(kind: Kind, new: Object, old: Object, *, subresource: str) -> list[Cause]:
     """What is wrong with an update."""
     meta, before = new["metadata"], old["metadata"]
-    causes = naming.check_metadata(meta, namespaced=kind.namespaced, check_name=lambda name: "")
+    causes = naming.check_metadata(
+        meta,
+        namespaced=kind.namespaced,
+        check_name=lambda name: "",
+        standard_finalizers=not kind.free_finalizers,
+    )
     for kept in ("name", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"):
         if meta.get(kept) != before.get(kept):
             causes.append(status.invalid_value(f"metadata.{kept}", meta.get(kept), IMMUTABLE))

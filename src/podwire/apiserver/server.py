@@ -16,11 +16,12 @@ from typing import Any
 
 from aiohttp import web
 
-from podwire.apiserver import kinds
+from podwire.apiserver import kinds, patch
 from podwire.apiserver.controllers.expiry import Expiry
 from podwire.apiserver.controllers.garbage import Garbage
 from podwire.apiserver.controllers.namespaces import Namespaces
 from podwire.apiserver.controllers.scheduler import Scheduler
+from podwire.apiserver.crd import Definitions
 from podwire.apiserver.files import Files
 from podwire.apiserver.http.app import Access, Server
 from podwire.apiserver.http.backend import NodeBackend
@@ -64,6 +65,8 @@ class ApiServer:
         self.token = self.files.token()
         self.storage = Storage(self.files.database)
         self.registry = Registry(self.storage, kinds.builtin(settings.cluster_ranges))
+        self.registry.patcher, self.registry.track = patch.apply_patch, patch.track
+        self._definitions = Definitions(self.registry)
         self.server = Server(self.registry, access=Access(self.token), backend=backend)
         self.url = ""
         """Where it is reached over TCP; empty if it listens on no port."""
@@ -74,6 +77,7 @@ class ApiServer:
     async def start(self) -> None:
         """Furnish, listen, and write the kubeconfig. Raise ListenError, DatabaseFault."""
         settings = self._settings
+        await self._definitions.start()
         work: list[Callable[[], Awaitable[Any]]] = []
         if settings.controllers:
             namespaces = Namespaces(self.registry)
@@ -103,6 +107,7 @@ class ApiServer:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._definitions.close()
         self.storage.end_watches()
         if self._runner is not None:
             await self._runner.cleanup()

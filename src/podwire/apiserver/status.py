@@ -259,6 +259,11 @@ def too_long(field: str, most: int) -> Cause:
     return Cause("FieldValueTooLong", f"Too long: may not be more than {most} bytes", field)
 
 
+def too_many(field: str, actual: int, most: int) -> Cause:
+    """A list or mapping with too many members."""
+    return Cause("FieldValueTooMany", f"Too many: {actual}: must have at most {most} items", field)
+
+
 def missing(field: str, value: object) -> Cause:
     """A value that names something that does not exist."""
     return Cause("FieldValueNotFound", f"Not found: {_shown(value)}", field)

@@ -154,6 +154,7 @@ class Resources:
             media = request.content_type
             if media not in PATCHES:
                 raise status.unsupported_media_type(PATCHES)
+            asked.check_patch(request, media)
             stored, created = await self.registry.patch(
                 kind, namespace, target.name, body=raw, content_type=media, options=options, subresource=part
             )

@@ -9,6 +9,7 @@ from podwire.apiserver.kind import Kind
 
 def builtin(cluster_ranges: Sequence[str] = ()) -> list[Kind]:
     """All built-in kinds, in the order of discovery; ``cluster_ranges`` are those of service addresses."""
+    from podwire.apiserver.crd.definition import DEFINITIONS
     from podwire.apiserver.kinds import core, events, networking, pods, reviews, services
 
     return [
@@ -19,4 +20,5 @@ def builtin(cluster_ranges: Sequence[str] = ()) -> list[Kind]:
         events.NEW_EVENTS,
         *networking.KINDS,
         *reviews.KINDS,
+        DEFINITIONS,
     ]

@@ -128,9 +128,7 @@ class Streaming:
             self._running.discard(task)
 
 
-async def _channels(
-    request: web.Request, options: ExecOptions
-) -> tuple[web.StreamResponse, Channels | None]:
+async def _channels(request: web.Request, options: ExecOptions) -> tuple[web.StreamResponse, Channels | None]:
     """The answer, and the client's streams if it is an upgrade. Raise Failure 400."""
     kind = wants(request)
     if not kind:

@@ -19,7 +19,13 @@ from podwire.apiserver.streaming.backend import ExecOptions, TerminalSize
 from podwire.apiserver.streaming.channels import Object, Sizes, message
 from podwire.apiserver.streaming.queue import ByteQueue
 
-_BINARY = ("channel.k8s.io", "v2.channel.k8s.io", "v3.channel.k8s.io", "v4.channel.k8s.io", "v5.channel.k8s.io")
+_BINARY = (
+    "channel.k8s.io",
+    "v2.channel.k8s.io",
+    "v3.channel.k8s.io",
+    "v4.channel.k8s.io",
+    "v5.channel.k8s.io",
+)
 _BASE64 = ("base64.channel.k8s.io", "v4.base64.channel.k8s.io")
 PROTOCOLS = (*_BINARY[::-1], *_BASE64[::-1])
 _STDIN, _STDOUT, _ERROR, _RESIZE, _CLOSE = 0, 1, 3, 4, 255

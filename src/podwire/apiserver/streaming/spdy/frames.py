@@ -47,7 +47,9 @@ class _Frame(msgspec.Struct, frozen=True):
     def encode(self) -> bytes:
         """The frame's bytes."""
         payload = self._payload()
-        return _HEAD.pack(0x80000000 | VERSION << 16 | self.TYPE, self._flags() << 24 | len(payload)) + payload
+        return (
+            _HEAD.pack(0x80000000 | VERSION << 16 | self.TYPE, self._flags() << 24 | len(payload)) + payload
+        )
 
     def _payload(self) -> bytes:
         raise NotImplementedError
@@ -107,7 +109,9 @@ class Settings(_Frame, frozen=True):
     entries: tuple[tuple[int, int], ...]
 
     def _payload(self) -> bytes:
-        return struct.pack(">I", len(self.entries)) + b"".join(struct.pack(">II", *one) for one in self.entries)
+        return struct.pack(">I", len(self.entries)) + b"".join(
+            struct.pack(">II", *one) for one in self.entries
+        )
 
 
 class Ping(_Frame, frozen=True):

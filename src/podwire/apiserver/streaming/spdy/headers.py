@@ -73,7 +73,9 @@ class Decompressor:
         except zlib.error as error:
             raise ProtocolError(f"header block: {error}") from error
         if self._zlib.unconsumed_tail or self._zlib.eof:
-            raise ProtocolError(f"header block: more than {LARGEST} bytes, or the end of the compressed stream")
+            raise ProtocolError(
+                f"header block: more than {LARGEST} bytes, or the end of the compressed stream"
+            )
         return _parse(plain)
 
 
