@@ -175,17 +175,6 @@ class Change:
             self._gone = self.before.at(self.revision)
         return self._gone
 
-    @contextlib.contextmanager
-    def decoded(self) -> Iterator[None]:
-        """Keep the decoded object for a while, as it is asked for several times."""
-        kept = self._object is not None
-        self._object = self.object
-        try:
-            yield
-        finally:
-            if not kept:
-                self.forget()
-
     def forget(self) -> None:
         """Keep the JSON of the states only."""
         for state in (self.before, self.after):
