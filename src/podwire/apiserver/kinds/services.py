@@ -57,10 +57,10 @@ class ClusterAddresses:
         taken = self._taken(registry, service)
         if not spec.get("clusterIP") and not spec.get("clusterIPs"):
             spec["clusterIPs"] = [self._free(family, taken) for family in spec["ipFamilies"]]
-        elif not spec.get("clusterIPs"):
-            spec["clusterIPs"] = [spec["clusterIP"]]
+        else:
+            spec["clusterIPs"] = spec.get("clusterIPs") or [spec["clusterIP"]]
+            self._claim(service, taken, before)
         spec["clusterIP"] = spec["clusterIPs"][0]
-        self._claim(service, taken, before)
         self._ports(service, before, taken)
 
     def _families(self, spec: Object) -> None:
@@ -107,8 +107,7 @@ class ClusterAddresses:
 
     def _claim(self, service: Object, taken: set[str], before: Object) -> None:
         for index, ip in enumerate(service["spec"]["clusterIPs"]):
-            fresh = ip != "None" and ip not in (before.get("clusterIPs") or []) and ip in taken
-            if fresh and ip not in self._given:
+            if ip != "None" and ip not in (before.get("clusterIPs") or []) and ip in taken:
                 detail = "failed to allocate IP: provided IP is already allocated"
                 cause = status.invalid_value(f"spec.clusterIPs[{index}]", [ip], detail)
                 raise status.invalid("", "Service", service["metadata"].get("name", ""), [cause])
