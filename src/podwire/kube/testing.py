@@ -16,7 +16,7 @@ import struct
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -294,7 +294,7 @@ class ScriptedServer:
         self._exchanges: set[Exchange] = set()
         self._connections: set[asyncio.Task[None]] = set()
 
-    async def __aenter__(self) -> ScriptedServer:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 
