@@ -121,6 +121,23 @@ async def test_defaults_and_generation() -> None:
         assert after.object["metadata"]["generation"] == 1
 
 
+async def test_metadata_of_custom_objects_is_checked() -> None:
+    async with serving() as registry:
+        await define(registry, definition())
+        kind = served(registry)
+        wrong = crontab()
+        wrong["metadata"]["labels"] = 5
+        with pytest.raises(Failure) as caught:
+            await registry.create(kind, "default", wrong, options())
+        assert caught.value.code == 400
+        assert "json: cannot unmarshal number" in caught.value.message
+        typo = crontab()
+        typo["metadata"]["lables"] = {}
+        told = options()
+        await registry.create(kind, "default", typo, told)
+        assert told.warnings == ['unknown field "metadata.lables"']
+
+
 async def test_an_update_needs_a_resource_version() -> None:
     async with serving() as registry:
         await define(registry, definition())

@@ -53,7 +53,7 @@ def defaults(obj: Object) -> None:
 
 def prune(obj: Object) -> list[str]:
     """Remove unknown fields; their paths. Raise Failure 400 if one that is known has the wrong type."""
-    unknown = pruning.prune(obj, _SHAPE)
+    unknown = pruning.metadata(obj) + pruning.prune(obj, _SHAPE)
     for cause in validation.validate(obj, _SHAPE, resource=True):
         if cause.reason == "FieldValueTypeInvalid":
             raise status.cannot_handle(KIND, VERSION, cause.message.partition(": ")[2].partition(": ")[2])
