@@ -5,6 +5,7 @@ Source: k8s.io/apiserver/pkg/registry/rest/create.go, update.go, delete.go.
 
 from __future__ import annotations
 
+import random
 import uuid
 from datetime import UTC, datetime
 from typing import Any
@@ -50,7 +51,7 @@ def begin(kind: Kind, namespace: str, obj: Object, time: str) -> Object:
         "generation",
     ):
         meta.pop(unset, None)
-    meta["uid"] = str(uuid.uuid4())
+    meta["uid"] = str(uuid.UUID(int=random.getrandbits(128), version=4))
     meta["creationTimestamp"] = time
     if kind.generation:
         meta["generation"] = 1
@@ -74,6 +75,18 @@ def put_namespace(kind: Kind, namespace: str, meta: Object) -> None:
         meta["namespace"] = namespace
     elif not given:
         meta.pop("namespace", None)
+
+
+def check_place(meta: Object, namespace: str, name: str) -> None:
+    """Raise Failure 400 if an object says that it is in another place than that of the request."""
+    if (meta.get("namespace") or namespace) != namespace:
+        raise status.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    if meta.get("name") != name:
+        raise status.bad_request(
+            f"the name of the object ({meta.get('name')}) does not match the name on the URL ({name})"
+        )
 
 
 def check_new(kind: Kind, obj: Object) -> list[Cause]:

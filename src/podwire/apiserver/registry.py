@@ -6,7 +6,6 @@ again. Failures are raised as :class:`~podwire.apiserver.status.Failure`.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,6 +17,7 @@ from podwire.apiserver.patch import apply_patch, track
 from podwire.apiserver.reading import ListOptions, Selection
 from podwire.apiserver.schemas import checking
 from podwire.apiserver.storage import Expired, FutureRevision, Key, KeyExists, Storage, Stored
+from podwire.apiserver.stored import clone
 from podwire.apiserver.watches import Watch
 
 __all__ = ["Column", "DeleteOptions", "Kind", "ListOptions", "Registry", "Subresource", "WriteOptions"]
@@ -181,7 +181,7 @@ class Registry:
         for attempt in range(8):
             if not attempt:
                 self.check_fields(kind, obj, options)
-            made = metadata.begin(kind, namespace, copy.deepcopy(obj) if generate else obj, metadata.now())
+            made = metadata.begin(kind, namespace, clone(obj) if generate else obj, metadata.now())
             name = str(made["metadata"].get("name") or "")
             if tracked:
                 self.track(kind, made, {}, options)
@@ -208,11 +208,14 @@ class Registry:
                     raise status.generate_name_conflict(kind.group, kind.plural, name) from None
         raise AssertionError
 
-    def check_fields(self, kind: Kind, obj: Object, options: WriteOptions) -> None:
-        """Remove unknown fields, and refuse or warn of them as the options say. Raise Failure 400."""
+    def check_fields(self, kind: Kind, obj: Object, options: WriteOptions, old: Object | None = None) -> None:
+        """Remove unknown fields, and refuse or warn of them as the options say. Raise Failure 400.
+
+        What is as in ``old`` is not looked at.
+        """
         try:
             if kind.message:
-                unknown = checking.prune(kind.message, obj)
+                unknown = checking.prune(kind.message, obj, old)
             else:
                 unknown = [] if kind.prune is None else kind.prune(obj)
         except checking.WrongType as wrong:
@@ -285,17 +288,23 @@ class Registry:
         apply = content_type == APPLY
         if apply and subresource is None and self.storage.get(self.key(kind, namespace, name)) is None:
             obj = patcher(kind, {}, body, content_type, options)
-            given = metadata.meta_of(obj).setdefault("name", name)
-            if given != name:
-                raise status.bad_request(
-                    f"the name of the object ({given}) does not match the name on the URL ({name})"
+            meta = metadata.meta_of(obj)
+            meta.setdefault("name", name)
+            metadata.check_place(meta, namespace if kind.namespaced else "", name)
+            if meta.get("uid"):
+                why = (
+                    f"uid mismatch: the provided object specified uid {meta['uid']},"
+                    " and no existing object was found"
                 )
+                raise status.conflict(kind.group, kind.plural, name, why)
             return await self._create(kind, namespace, obj, options, tracked=False), True
 
         def change(current: Object) -> Object:
             if subresource is None:
-                return patcher(kind, current, body, content_type, options)
-            shown = subresource.view(copy.deepcopy(current))
+                obj = patcher(kind, current, body, content_type, options)
+                metadata.check_place(metadata.meta_of(obj), namespace if kind.namespaced else "", name)
+                return obj
+            shown = subresource.view(clone(current))
             return _merged(subresource, current, patcher(kind, shown, body, content_type, options))
 
         return await self._update(
@@ -316,7 +325,9 @@ class Registry:
         ``change`` gets a copy of the newest state. An object whose deletion waits for nothing any more is
         removed. Raise 404.
         """
-        return await self._modify(kind, namespace, name, change, dry_run=dry_run)
+        return await self._modify(
+            kind, namespace, name, lambda current: change(current.copy()), dry_run=dry_run
+        )
 
     async def _update(
         self,
@@ -331,10 +342,10 @@ class Registry:
     ) -> Stored:
         part = "" if subresource is None else subresource.name
 
-        def checked(current: Object) -> Object:
-            old = current if kind.read is None else kind.read(current)
-            new = change(copy.deepcopy(old))
-            self.check_fields(kind, new, options)
+        def checked(current: Stored) -> Object:
+            old = self.view(kind, current)
+            new = change(current.copy() if kind.read is None else clone(old))
+            self.check_fields(kind, new, options, old)
             if new["metadata"].get("name") != name:
                 cause = status.invalid_value("metadata.name", new["metadata"].get("name"), metadata.IMMUTABLE)
                 raise status.invalid(kind.group, kind.kind, name, [cause])
@@ -354,12 +365,12 @@ class Registry:
         return await self._modify(kind, namespace, name, checked, dry_run=options.dry_run)
 
     async def _modify(
-        self, kind: Kind, namespace: str, name: str, change: Callable[[Object], Object], *, dry_run: bool
+        self, kind: Kind, namespace: str, name: str, change: Callable[[Stored], Object], *, dry_run: bool
     ) -> Stored:
         key = self.key(kind, namespace, name)
         after: Object = {}
 
-        def step(current: Object | None) -> Object | None:
+        def step(current: Stored | None) -> Object | None:
             nonlocal after
             if current is None:
                 raise status.not_found(kind.group, kind.plural, name)
@@ -367,8 +378,7 @@ class Registry:
             return None if deletion.finished(kind, after) else after
 
         if dry_run:
-            stored = self.storage.get(key)
-            step(None if stored is None else copy.deepcopy(stored.object))
+            step(self.storage.get(key))
             return Stored.unsaved(after)
         stored = await self._durably(self.storage.modify(key, step))
         assert stored is not None
@@ -386,10 +396,11 @@ class Registry:
         key = self.key(kind, namespace, name)
         gone = False
 
-        def step(current: Object | None) -> Object | None:
+        def step(held: Stored | None) -> Object | None:
             nonlocal gone
-            if current is None:
+            if held is None:
                 raise status.not_found(kind.group, kind.plural, name)
+            current = held.copy()
             if check is not None:
                 check(current)
             kind.check_delete(current)
@@ -400,7 +411,7 @@ class Registry:
 
         if options.dry_run:
             stored = self.storage.get(key)
-            after = step(None if stored is None else copy.deepcopy(stored.object))
+            after = step(stored)
             assert stored is not None
             return (stored if after is None else Stored.unsaved(after)), gone
         stored = await self._durably(self.storage.modify(key, step))

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from podwire.kube.client import Client
 from podwire.kube.defaults import CONFIG_HASH, CONFIG_MIRROR
 from podwire.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from podwire.kube.objects import ObjectMeta, OwnerReference, Pod, PodStatus
+from podwire.kube.objects import Container, ObjectMeta, OwnerReference, Pod, PodStatus
 from podwire.kube.resource import NAMESPACES, PODS
 from podwire.node.apipods import ApiPods
 from podwire.node.events import WARNING
@@ -32,6 +32,8 @@ _log = logging.getLogger(__name__)
 SPACING = 0.2
 """Seconds between two writes of one mirror pod at least, whoever keeps deleting it."""
 RECHECK = 10.0
+NO_IMAGE = "none"
+"""What mirror pods show as the image of a container that runs a program of this machine."""
 
 
 class MirrorPods:
@@ -159,5 +161,15 @@ def mirror_of(static: Pod, owner: OwnerReference) -> Pod:
             annotations=annotations,
             owner_references=[owner],
         ),
+        spec=replace(
+            static.spec,
+            containers=[_with_image(each) for each in static.spec.containers],
+            init_containers=[_with_image(each) for each in static.spec.init_containers],
+        ),
         status=PodStatus(),
     )
+
+
+def _with_image(container: Container) -> Container:
+    """API servers refuse a container without an image, which static pods may have here."""
+    return container if container.image else replace(container, image=NO_IMAGE)
