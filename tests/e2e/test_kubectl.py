@@ -139,5 +139,48 @@ def test_a_mirror_pod_deleted_with_kubectl_comes_back_and_the_container_goes_on(
     until(lambda: not mirrors())
 
 
+def test_a_node_joins_an_api_server_by_its_kubeconfig_and_takes_pods_from_a_url(machine: Machine) -> None:
+    """The server is a process of its own; files, a URL and the API feed one node."""
+    api = ("apiserver", "--listen", "127.0.0.1:0")
+    pages = machine.manifests.parent / "pages"
+    pages.mkdir()
+    (pages / "pods").write_text(SLEEPER.format(name="paged"))
+    (machine.manifests / "filed.yaml").write_text(SLEEPER.format(name="filed"))
+    web = subprocess.Popen(["/bin/busybox", "httpd", "-f", "-p", "127.0.0.1:8099", "-h", str(pages)])
+    try:
+        with machine.start(*api, stdout=subprocess.PIPE) as server:
+            assert server.stdout is not None
+            assert server.stdout.readline().startswith("The API server answers on")
+            kubectl = Kubectl(machine, versions()[-1])
+            machine.podwire(
+                *(
+                    "up",
+                    "--detach",
+                    str(machine.manifests),
+                    "http://127.0.0.1:8099/pods",
+                    "--node-name",
+                    "n1",
+                ),
+                *("--kubeconfig", str(kubectl.kubeconfig)),
+            )
+            kubectl("apply", "-f", "-", stdin=POD)
+            for name in ("web", "filed-n1", "paged-n1"):
+                until(lambda name=name: name in kubectl("get", "pods", "-o", "name"))  # type: ignore[misc]
+                kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=20s")
+            assert machine.ask("get", "pods", "-o", "name").stdout.split() == [
+                "pod/filed-n1",
+                "pod/paged-n1",
+                "pod/web",
+            ]
+            kubectl("delete", "pod", "web", "--timeout=20s")
+            server.terminate()
+            server.wait(10)
+            until(lambda: "FailedRead" in machine.ask("get", "events", "-A").stdout)
+            assert machine.pod("paged")["status"]["phase"] == "Running"
+    finally:
+        web.kill()
+        web.wait()
+
+
 def _hash(mirror: Any) -> str:
     return str(mirror["metadata"]["annotations"][MIRROR])
