@@ -76,6 +76,18 @@ def put_namespace(kind: Kind, namespace: str, meta: Object) -> None:
         meta.pop("namespace", None)
 
 
+def check_place(meta: Object, namespace: str, name: str) -> None:
+    """Raise Failure 400 if an object says that it is in another place than that of the request."""
+    if (meta.get("namespace") or namespace) != namespace:
+        raise status.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    if meta.get("name") != name:
+        raise status.bad_request(
+            f"the name of the object ({meta.get('name')}) does not match the name on the URL ({name})"
+        )
+
+
 def check_new(kind: Kind, obj: Object) -> list[Cause]:
     """What is wrong with a new object."""
     causes = naming.check_metadata(

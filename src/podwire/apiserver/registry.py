@@ -285,16 +285,22 @@ class Registry:
         apply = content_type == APPLY
         if apply and subresource is None and self.storage.get(self.key(kind, namespace, name)) is None:
             obj = patcher(kind, {}, body, content_type, options)
-            given = metadata.meta_of(obj).setdefault("name", name)
-            if given != name:
-                raise status.bad_request(
-                    f"the name of the object ({given}) does not match the name on the URL ({name})"
+            meta = metadata.meta_of(obj)
+            meta.setdefault("name", name)
+            metadata.check_place(meta, namespace if kind.namespaced else "", name)
+            if meta.get("uid"):
+                why = (
+                    f"uid mismatch: the provided object specified uid {meta['uid']},"
+                    " and no existing object was found"
                 )
+                raise status.conflict(kind.group, kind.plural, name, why)
             return await self._create(kind, namespace, obj, options, tracked=False), True
 
         def change(current: Object) -> Object:
             if subresource is None:
-                return patcher(kind, current, body, content_type, options)
+                obj = patcher(kind, current, body, content_type, options)
+                metadata.check_place(metadata.meta_of(obj), namespace if kind.namespaced else "", name)
+                return obj
             shown = subresource.view(copy.deepcopy(current))
             return _merged(subresource, current, patcher(kind, shown, body, content_type, options))
 

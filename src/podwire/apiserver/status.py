@@ -161,7 +161,7 @@ def too_large(revision: int, current: int) -> Failure:
     return Failure(
         504,
         "Timeout",
-        f"Too large resource version: {revision}, current: {current}",
+        f"Timeout: Too large resource version: {revision}, current: {current}",
         causes=[Cause("ResourceVersionTooLarge", "Too large resource version", "")],
         retry_after=1,
     )

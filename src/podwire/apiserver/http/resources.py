@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from aiohttp import web
@@ -68,6 +69,11 @@ class Resources:
 
     async def _read_many(self, request: web.Request, target: Target, kind: Kind) -> web.StreamResponse:
         options = asked.list_options(request)
+        if target.watch:
+            fields = options.field_selector
+            if target.name:
+                fields = ",".join(filter(None, (fields, f"metadata.name={target.name}")))
+            options = dataclasses.replace(options, watch=True, field_selector=fields)
         wanted = form(request.headers.get("Accept", ""))
         if options.watch:
             return await stream(request, self.registry, kind, target.namespace, options=options, form=wanted)
@@ -230,6 +236,8 @@ def _message(kind: Kind, part: Subresource | None) -> str:
 
 
 def _verb(request: web.Request, target: Target) -> str:
+    if target.watch:
+        return "watch" if request.method in ("GET", "HEAD") else request.method.lower()
     many = not target.name
     match request.method:
         case "GET" | "HEAD":

@@ -11,11 +11,15 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from podwire.apiserver.patch.shape import Shape
 
 Path = tuple[str, ...]
 Fields = frozenset[Path]
 NOTHING: Fields = frozenset()
+
+_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class DuplicateItem(ValueError):
@@ -36,7 +40,7 @@ class NamelessItem(ValueError):
 
 def compact(value: Any) -> str:
     """JSON without blanks, keys sorted."""
-    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+    return _encode(value).decode()
 
 
 def encode(fields: Iterable[Path]) -> dict[str, Any]:
@@ -164,6 +168,9 @@ def compare(before: Any, after: Any, shape: Shape) -> tuple[Fields, Fields]:
     def walk(old: Any, new: Any, shape: Shape, path: Path) -> None:
         if old == new:
             return
+        if old is _ABSENT:
+            _all_of(new, shape, path, changed)
+            return
         mappings = _all_empty_or(dict, old, new)
         lists = _all_empty_or(list, old, new)
         if (
@@ -186,15 +193,24 @@ def compare(before: Any, after: Any, shape: Shape) -> tuple[Fields, Fields]:
                 walk(held.get(element, _ABSENT), given.get(element, _ABSENT), shape.item, (*path, element))
         elif old is not _ABSENT and new is not _ABSENT:
             changed.add(path)
-            return
-        if old is _ABSENT:
-            changed.add(path)
-        elif new is _ABSENT:
+        if new is _ABSENT:
             removed.add(path)
 
     walk(before, after, shape, ())
     changed.discard(())
     return frozenset(changed), frozenset(removed)
+
+
+def _all_of(value: Any, shape: Shape, path: Path, found: set[Path]) -> None:
+    """All fields of a value that was not there: those of mappings and lists themselves, too."""
+    if isinstance(value, dict):
+        if not shape.atomic:
+            for name, below in value.items():
+                _all_of(below, shape.member(name), (*path, f"f:{name}"), found)
+    elif isinstance(value, list) and not shape.whole:
+        for element, item in named_items(value, shape, path).items():
+            _all_of(item, shape.item, (*path, element), found)
+    found.add(path)
 
 
 def _all_empty_or(kind: type, old: Any, new: Any) -> bool:

@@ -90,7 +90,7 @@ def _many(shape: Message, field: Field, value: Any, path: str, unknown: list[str
             item = value[key] = "" if kind.scalar else {}
         wrong = _value(kind, item, f"{path}[{key}]" if kind.form == "list" else f"{path}.{key}", unknown)
         if wrong is not None:
-            raise WrongType(_refusal(wrong, shape, path.rpartition(".")[0], field))
+            raise WrongType(_refusal(wrong, shape, path.rpartition(".")[0], field, item=True))
         if kind.name == "quantity" and not isinstance(item, str):
             value[key] = str(item)
 
@@ -154,10 +154,10 @@ def _word(value: Any) -> str:
     return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"
 
 
-def _refusal(word: str, shape: Message, path: str, field: Field) -> str:
+def _refusal(word: str, shape: Message, path: str, field: Field, *, item: bool = False) -> str:
     owner = shape.name.rpartition(".")[2]
     place = re.sub(r"\[\d+\]", "", f"{path}.{field.name}" if path else field.name)
     kind = field.type
     base = _GO.get(kind.name) or f"v1.{kind.name.rpartition('.')[2]}"
-    whole = {"": base, "list": f"[]{base}", "map": f"map[string]{base}"}[kind.form]
+    whole = base if item else {"": base, "list": f"[]{base}", "map": f"map[string]{base}"}[kind.form]
     return f"json: cannot unmarshal {word} into Go struct field {owner}.{place} of type {whole}"
