@@ -146,6 +146,27 @@ def test_what_others_flush_comes_back(start: Start, pod: Pod, tmp_path: Path) ->
     assert agent.status()["mended"] > 0
 
 
+def test_a_pod_s_firewall_and_limits_come_back_with_its_bridge(
+    start: Start, pod: Pod, tmp_path: Path
+) -> None:
+    agent, netns = start(settings=QUICK), pod("one")
+    result = attach(agent, tmp_path, "one", netns)
+    rates = {f"{way}{what}": 10_000_000 for way in ("ingress", "egress") for what in ("Rate", "Burst")}
+    for options in ({"type": "bandwidth", "runtimeConfig": {"bandwidth": rates}}, {"type": "firewall"}):
+        config = {"cniVersion": "1.1.0", "name": "net", **options, "prevResult": result}
+        assert agent.add(config, "one", netns).exit == 0
+    before, limits = lab.everything(tmp_path), qdiscs()
+    assert len(limits) == 2
+    (end,) = [name for name, what in lab.links().items() if what[0] == "veth"]
+    lab.run("tc", "qdisc", "delete", "dev", end, "root")
+    lab.run("nft", "flush", "ruleset")
+    until(lambda: lab.everything(tmp_path) == before and qdiscs() == limits)
+
+
+def qdiscs() -> list[str]:
+    return sorted(line for line in lab.run("tc", "qdisc", "show").splitlines() if "tbf" in line.split())
+
+
 def test_flushed_host_ports_come_back_behind_any_plugin(start: Start, pod: Pod, tmp_path: Path) -> None:
     agent, netns = start(settings=QUICK), pod("one")
     config = {**lab.bridge(tmp_path), "type": "ptp", "ipMasq": False}

@@ -80,12 +80,13 @@ def begin_deletion(kind: Kind, obj: Object, options: DeleteOptions) -> Object | 
     deleting = meta.get("deletionTimestamp")
     running: int = meta.get("deletionGracePeriodSeconds") or 0
     if deleting and finalizers == (meta.get("finalizers") or []):
-        if not grace and not finalizers:
+        held = bool(finalizers) or kind.holds(obj)
+        if not grace and not held:
             return None
         # A running grace period can only become shorter, and only when a shorter one is asked for.
         if options.grace is None or grace >= running:
-            return obj if finalizers or running else None
-    if not finalizers and not grace:
+            return obj if held or running else None
+    if not finalizers and not grace and not kind.holds(obj):
         return None
     if finalizers:
         meta["finalizers"] = finalizers
@@ -99,16 +100,18 @@ def begin_deletion(kind: Kind, obj: Object, options: DeleteOptions) -> Object | 
         meta["deletionGracePeriodSeconds"] = grace
         if not deleting and meta.get("generation"):
             meta["generation"] += 1
+        kind.begin_delete(obj)
     return obj
 
 
-def finished(obj: Object) -> bool:
+def finished(kind: Kind, obj: Object) -> bool:
     """Whether an object that is being deleted waits for nothing any more."""
     meta = obj["metadata"]
     return bool(
         meta.get("deletionTimestamp")
         and not meta.get("finalizers")
         and not meta.get("deletionGracePeriodSeconds")
+        and not kind.holds(obj)
     )
 
 

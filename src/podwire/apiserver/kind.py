@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from podwire.apiserver import naming
 from podwire.apiserver.status import Cause
 
 if TYPE_CHECKING:
+    from podwire.apiserver.patch.shape import Shape
     from podwire.apiserver.registry import Registry
 
 Object = dict[str, Any]
@@ -34,6 +35,8 @@ class WriteOptions:
     force: bool = False
     subresource: str = ""
     user: str = ""
+    duplicates: tuple[str, ...] = ()
+    """What is to be told of fields that the body has twice."""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -79,7 +82,15 @@ def merge_status(current: Object, incoming: Object) -> Object:
     return merged
 
 
-Act = Callable[["Registry", "Kind", str, str, Object, WriteOptions], Awaitable[Object]]
+class Named(NamedTuple):
+    """The object that something is done with."""
+
+    kind: Kind
+    namespace: str
+    name: str
+
+
+Act = Callable[["Registry", Named, Object, WriteOptions], Awaitable[Object]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,16 +144,27 @@ class Kind:
     validate: Callable[[Object], list[Cause]] = _no_causes
     validate_update: Callable[[Object, Object], list[Cause]] = _no_update_causes
     validate_status: Callable[[Object, Object], list[Cause]] = _no_update_causes
+    admit: Callable[[Registry, Object, Object | None], None] | None = None
+    """Sees the object after the defaults and before it is checked, with the old one or None; may change it,
+    and raise Failure."""
     warn: Callable[[Object], list[str]] = lambda obj: []
+    message: str = ""
+    """The shape of the object in :mod:`podwire.apiserver.schemas`; empty: by ``prune`` and ``schema``."""
     prune: Callable[[Object], list[str]] | None = None
-    """Removes unknown fields and gives their paths; None: by ``schema``."""
+    """Removes unknown fields and gives their paths; may raise Failure."""
     grace: Callable[[Object, int | None], int | None] | None = None
     """Seconds of grace of a deletion, of the object and what was asked for; None: deleted at once."""
+    check_delete: Callable[[Object], None] = _nothing
+    """May raise Failure to prevent a deletion."""
+    begin_delete: Callable[[Object], None] = _nothing
+    """Sees the object when its deletion begins and it is kept."""
+    holds: Callable[[Object], bool] = lambda obj: False
+    """Whether something other than metadata.finalizers keeps an object that is being deleted."""
     fields: Mapping[str, Callable[[Object], str]] = field(default_factory=dict)
     """Fields that a fieldSelector may name, beside metadata.name and metadata.namespace."""
     columns: tuple[Column, ...] = ()
     schema: Mapping[str, Any] | None = None
-    """OpenAPI schema of the object; references are names in :mod:`podwire.apiserver.schemas`."""
+    """OpenAPI schema of the object, where there is no ``message``."""
     review: Callable[[Object, str], Object] | None = None
     """Of a kind that is never stored: what is answered to one that is posted by a user."""
     stored_as: tuple[str, str] | None = None
@@ -155,6 +177,12 @@ class Kind:
     """Whether a deletion answers with the object, not with a Status."""
     unconditional_update: bool = True
     apply: bool = True
+    free_finalizers: bool = False
+    """Whether a finalizer needs no domain, as with the kinds that are not built in."""
+    custom: bool = False
+    """Whether it comes from a CustomResourceDefinition: strategic merge patches are not for it."""
+    shape: Shape | None = None
+    """How its fields are merged; None: as :mod:`podwire.apiserver.patch.merge_keys` tells."""
 
     @property
     def api_version(self) -> str:

@@ -76,9 +76,26 @@ def put_namespace(kind: Kind, namespace: str, meta: Object) -> None:
         meta.pop("namespace", None)
 
 
+def check_place(meta: Object, namespace: str, name: str) -> None:
+    """Raise Failure 400 if an object says that it is in another place than that of the request."""
+    if (meta.get("namespace") or namespace) != namespace:
+        raise status.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    if meta.get("name") != name:
+        raise status.bad_request(
+            f"the name of the object ({meta.get('name')}) does not match the name on the URL ({name})"
+        )
+
+
 def check_new(kind: Kind, obj: Object) -> list[Cause]:
     """What is wrong with a new object."""
-    causes = naming.check_metadata(obj["metadata"], namespaced=kind.namespaced, check_name=kind.check_name)
+    causes = naming.check_metadata(
+        obj["metadata"],
+        namespaced=kind.namespaced,
+        check_name=kind.check_name,
+        standard_finalizers=not kind.free_finalizers,
+    )
     return causes + kind.validate(obj)
 
 
@@ -111,7 +128,12 @@ def follow(kind: Kind, new: Object, old: Object, *, subresource: str) -> Object:
 def check_next(kind: Kind, new: Object, old: Object, *, subresource: str) -> list[Cause]:
     """What is wrong with an update."""
     meta, before = new["metadata"], old["metadata"]
-    causes = naming.check_metadata(meta, namespaced=kind.namespaced, check_name=lambda name: "")
+    causes = naming.check_metadata(
+        meta,
+        namespaced=kind.namespaced,
+        check_name=lambda name: "",
+        standard_finalizers=not kind.free_finalizers,
+    )
     for kept in ("name", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"):
         if meta.get(kept) != before.get(kept):
             causes.append(status.invalid_value(f"metadata.{kept}", meta.get(kept), IMMUTABLE))

@@ -14,7 +14,9 @@ from podwire.apiserver import deletion, metadata, reading, status
 from podwire.apiserver.database import DatabaseFault
 from podwire.apiserver.deletion import DeleteOptions
 from podwire.apiserver.kind import Column, Kind, Subresource, WriteOptions
+from podwire.apiserver.patch import apply_patch, track
 from podwire.apiserver.reading import ListOptions, Selection
+from podwire.apiserver.schemas import checking
 from podwire.apiserver.storage import Expired, FutureRevision, Key, KeyExists, Storage, Stored
 from podwire.apiserver.watches import Watch
 
@@ -57,8 +59,8 @@ class Registry:
 
     def __init__(self, storage: Storage, kinds: Iterable[Kind] = ()) -> None:
         self.storage = storage
-        self.patcher: Patch | None = None
-        self.track: Tracker | None = None
+        self.patcher: Patch = apply_patch
+        self.track: Tracker = track
         self._kinds: dict[tuple[str, str, str], Kind] = {}
         self._changed: list[Callable[[], None]] = []
         for kind in kinds:
@@ -177,12 +179,16 @@ class Registry:
     ) -> Stored:
         generate = not metadata.meta_of(obj).get("name") and bool(obj["metadata"].get("generateName"))
         for attempt in range(8):
+            if not attempt:
+                self.check_fields(kind, obj, options)
             made = metadata.begin(kind, namespace, copy.deepcopy(obj) if generate else obj, metadata.now())
             name = str(made["metadata"].get("name") or "")
-            if tracked and self.track is not None:
+            if tracked:
                 self.track(kind, made, {}, options)
             if kind.namespaced:
                 self._check_namespace(kind, namespace, name)
+            if kind.admit is not None:
+                kind.admit(self, made, None)
             causes = metadata.check_new(kind, made)
             if causes:
                 raise status.invalid(kind.group, kind.kind, name, causes)
@@ -201,6 +207,21 @@ class Registry:
                 if attempt == 7:
                     raise status.generate_name_conflict(kind.group, kind.plural, name) from None
         raise AssertionError
+
+    def check_fields(self, kind: Kind, obj: Object, options: WriteOptions) -> None:
+        """Remove unknown fields, and refuse or warn of them as the options say. Raise Failure 400."""
+        try:
+            if kind.message:
+                unknown = checking.prune(kind.message, obj)
+            else:
+                unknown = [] if kind.prune is None else kind.prune(obj)
+        except checking.WrongType as wrong:
+            raise status.cannot_handle(kind.kind, kind.version, str(wrong)) from wrong
+        faults = [*options.duplicates, *(f'unknown field "{path}"' for path in unknown)]
+        if faults and options.field_validation == "Strict":
+            raise status.cannot_handle(kind.kind, kind.version, f"strict decoding error: {', '.join(faults)}")
+        if options.field_validation == "Warn":
+            options.warnings.extend(faults)
 
     def _check_namespace(self, kind: Kind, namespace: str, name: str) -> None:
         stored = self.storage.get(Key("", "namespaces", "", namespace))
@@ -261,21 +282,25 @@ class Registry:
         Raise 400, 404, 409, 415, 422.
         """
         patcher = self.patcher
-        if patcher is None:
-            raise status.unsupported_media_type([])
         apply = content_type == APPLY
         if apply and subresource is None and self.storage.get(self.key(kind, namespace, name)) is None:
             obj = patcher(kind, {}, body, content_type, options)
-            given = metadata.meta_of(obj).setdefault("name", name)
-            if given != name:
-                raise status.bad_request(
-                    f"the name of the object ({given}) does not match the name on the URL ({name})"
+            meta = metadata.meta_of(obj)
+            meta.setdefault("name", name)
+            metadata.check_place(meta, namespace if kind.namespaced else "", name)
+            if meta.get("uid"):
+                why = (
+                    f"uid mismatch: the provided object specified uid {meta['uid']},"
+                    " and no existing object was found"
                 )
+                raise status.conflict(kind.group, kind.plural, name, why)
             return await self._create(kind, namespace, obj, options, tracked=False), True
 
         def change(current: Object) -> Object:
             if subresource is None:
-                return patcher(kind, current, body, content_type, options)
+                obj = patcher(kind, current, body, content_type, options)
+                metadata.check_place(metadata.meta_of(obj), namespace if kind.namespaced else "", name)
+                return obj
             shown = subresource.view(copy.deepcopy(current))
             return _merged(subresource, current, patcher(kind, shown, body, content_type, options))
 
@@ -315,14 +340,17 @@ class Registry:
         def checked(current: Object) -> Object:
             old = current if kind.read is None else kind.read(current)
             new = change(copy.deepcopy(old))
+            self.check_fields(kind, new, options)
             if new["metadata"].get("name") != name:
                 cause = status.invalid_value("metadata.name", new["metadata"].get("name"), metadata.IMMUTABLE)
                 raise status.invalid(kind.group, kind.kind, name, [cause])
             metadata.put_namespace(kind, namespace, new["metadata"])
             metadata.check_version(kind, new, old)
             new = metadata.follow(kind, new, old, subresource=part)
-            if tracked and self.track is not None and new != old:
+            if tracked and new != old:
                 self.track(kind, new, old, options)
+            if kind.admit is not None and not part:
+                kind.admit(self, new, old)
             causes = metadata.check_next(kind, new, old, subresource=part)
             if causes:
                 raise status.invalid(kind.group, kind.kind, name, causes)
@@ -342,7 +370,7 @@ class Registry:
             if current is None:
                 raise status.not_found(kind.group, kind.plural, name)
             after = change(current)
-            return None if deletion.finished(after) else after
+            return None if deletion.finished(kind, after) else after
 
         if dry_run:
             stored = self.storage.get(key)
@@ -370,6 +398,7 @@ class Registry:
                 raise status.not_found(kind.group, kind.plural, name)
             if check is not None:
                 check(current)
+            kind.check_delete(current)
             deletion.check_preconditions(kind, current, options)
             after = deletion.begin_deletion(kind, current, options)
             gone = after is None

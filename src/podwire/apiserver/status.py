@@ -124,6 +124,11 @@ def bad_request(message: str) -> Failure:
     return Failure(400, "BadRequest", message)
 
 
+def cannot_handle(kind: str, version: str, why: str) -> Failure:
+    """400 of an object that cannot be decoded."""
+    return bad_request(f"{kind} in version {quoted(version)} cannot be handled as a {kind}: {why}")
+
+
 def forbidden(group: str, plural: str, name: str, why: str, causes: Sequence[Cause] = ()) -> Failure:
     """403."""
     message = f"{resource(group, plural)} {quoted(name)} is forbidden: {why}"
@@ -156,7 +161,7 @@ def too_large(revision: int, current: int) -> Failure:
     return Failure(
         504,
         "Timeout",
-        f"Too large resource version: {revision}, current: {current}",
+        f"Timeout: Too large resource version: {revision}, current: {current}",
         causes=[Cause("ResourceVersionTooLarge", "Too large resource version", "")],
         retry_after=1,
     )
@@ -252,6 +257,11 @@ def forbidden_field(field: str, detail: str) -> Cause:
 def too_long(field: str, most: int) -> Cause:
     """A value that is too long, in bytes."""
     return Cause("FieldValueTooLong", f"Too long: may not be more than {most} bytes", field)
+
+
+def too_many(field: str, actual: int, most: int) -> Cause:
+    """A list or mapping with too many members."""
+    return Cause("FieldValueTooMany", f"Too many: {actual}: must have at most {most} items", field)
 
 
 def missing(field: str, value: object) -> Cause:

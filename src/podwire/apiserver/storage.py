@@ -12,7 +12,7 @@ import contextlib
 import copy
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from podwire.apiserver.stored import Change, Object, Stored
 from podwire.apiserver.watches import Event, Index, Predicate, Watch, Watches
 
 __all__ = [
+    "Change",
     "Event",
     "Expired",
     "FutureRevision",
@@ -41,6 +42,7 @@ LOG_KEPT = 10_000
 States = list[Stored]
 Changes = list[Change]
 Tokens = list[Any]
+Listeners = list[Callable[[Change], None]]
 
 
 class KeyExists(Exception):
@@ -121,6 +123,7 @@ class Storage:
         self._pending: dict[Key, Change] = {}
         self._flights: dict[int, asyncio.Future[None]] = {}
         self._watches = Watches()
+        self._listeners: Listeners = []
         self._epoch = 0
         self._closed = False
         self._compacting = False
@@ -287,6 +290,17 @@ class Storage:
         self._watches.add(watch)
         return watch
 
+    def listen(self, call: Callable[[Change], None]) -> None:
+        """Call, at once and in order, for every change that becomes visible; it must not fail."""
+        self._listeners.append(call)
+
+    def everything(self) -> Iterator[tuple[Key, Stored]]:
+        """All objects of all resources."""
+        for (group, plural), table in list(self._tables.items()):
+            for where, stored in list(table.objects.items()):
+                namespace, _, name = where.partition("/")
+                yield Key(group, plural, namespace, name), stored
+
     async def compact(self, revision: int) -> None:
         """Forget the log up to ``revision``. Raise DatabaseFault."""
         revision = min(revision, self._revision)
@@ -296,6 +310,10 @@ class Storage:
         while self._log and self._log[0].revision <= revision:
             self._log.popleft()
         await asyncio.shield(self._submit([], revision, None))
+
+    def end_watches(self) -> None:
+        """End all watches that are open now."""
+        self._watches.close()
 
     async def close(self) -> None:
         """End all watches, write what is queued and close the file."""
@@ -402,3 +420,5 @@ class Storage:
         self._revision = change.revision
         self._log.append(change)
         self._watches.dispatch(change)
+        for call in self._listeners:
+            call(change)

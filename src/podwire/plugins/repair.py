@@ -20,7 +20,7 @@ from podwire.cni.request import make_request
 from podwire.kernel import addresses, links, routes
 from podwire.kernel.host import Kernel
 from podwire.kernel.nft import Nft, NftUnavailable
-from podwire.plugins import bridge, podwire, portmap, ruleset, spoofing
+from podwire.plugins import load, ruleset, spoofing
 from podwire.plugins.attachment import Identity
 from podwire.plugins.pod_ends import PodIdentity
 from podwire.plugins.ruleset import (
@@ -155,14 +155,14 @@ class Repairer:
         network = config.parse_list(record.config)
         back: list[str] = []
         for plugin in network.plugins:
-            ours: Any = {"bridge": bridge, "portmap": portmap, "podwire": podwire}.get(plugin.type)
-            if ours is None:
+            ours = load(plugin.type)
+            if ours is None or ours.mend is None:
                 continue
             made: Mapping[str, Any] = plugin.execution(
                 network.name, network.cni_version, result, record.capability_args
             )
             request = make_request(
-                ours.PLUGIN,
+                ours,
                 "CHECK",
                 made,
                 container_id=record.container_id,

@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import logging
 import platform
+import socket
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -19,6 +20,7 @@ from podwire.apiserver.http import request as asked
 from podwire.apiserver.http.answers import answer, failed
 from podwire.apiserver.http.backend import NodeBackend
 from podwire.apiserver.http.discovery import Discovery
+from podwire.apiserver.http.openapi import OpenApi
 from podwire.apiserver.http.paths import parse
 from podwire.apiserver.http.resources import Resources
 from podwire.apiserver.registry import Registry
@@ -39,16 +41,22 @@ Extra = Callable[[web.Request, list[str]], Awaitable[web.StreamResponse | None]]
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask: holders of ``token``; all who can connect if it is empty (a socket of root's)."""
+    """Who may ask: holders of ``token``, and whoever can connect to a unix socket; all if it is empty."""
 
     token: str = ""
 
     def allows(self, request: web.Request) -> bool:
-        """Whether the request carries the token."""
-        if not self.token:
+        """Whether the request carries the token, or needs none."""
+        if not self.token or _local(request):
             return True
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self.token.encode())
+
+
+def _local(request: web.Request) -> bool:
+    transport = request.transport
+    connection = None if transport is None else transport.get_extra_info("socket")
+    return connection is not None and connection.family == socket.AF_UNIX
 
 
 class Server:
@@ -63,7 +71,7 @@ class Server:
     ) -> None:
         self.registry = registry
         self.access = access
-        self.extra: list[Extra] = []
+        self.extra: list[Extra] = [OpenApi(registry).serve]
         self.ready: Callable[[], bool] = lambda: True
         self._resources = Resources(registry, backend)
         self._discovery = Discovery(registry)

@@ -5,21 +5,26 @@ Source: k8s.io/apimachinery/pkg/apis/meta/v1 (the Options types), k8s.io/apiserv
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from podwire.apiserver import status
+from podwire.apiserver import schemas, status
 from podwire.apiserver.deletion import DeleteOptions
 from podwire.apiserver.kind import WriteOptions
 from podwire.apiserver.reading import ListOptions
+from podwire.apiserver.schemas import protobuf
 
 Object = dict[str, Any]
 
 BODY_AT_MOST = 3 << 20
-_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+_KEY = re.compile(rb'"\s*:')
+_TYPES = ("application/json", "application/yaml", PROTOBUF)
 _VALIDATION = ("Ignore", "Warn", "Strict")
 _decode = msgspec.json.Decoder().decode
 
@@ -88,12 +93,27 @@ def write_options(
     )
 
 
+def check_patch(request: web.Request, media: str) -> None:
+    """Raise Failure 422 if an apply does not say who applies, or another patch asks for force."""
+    causes = []
+    if media == "application/apply-patch+yaml":
+        if not request.query.get("fieldManager"):
+            causes.append(status.required("fieldManager", "is required for apply patch"))
+    elif "force" in request.query:
+        causes.append(status.forbidden_field("force", "may not be specified for non-apply patch"))
+    if causes:
+        raise status.invalid("meta.k8s.io", "PatchOptions", "", causes)
+
+
 async def delete_options(request: web.Request) -> DeleteOptions:
     """Options of a deletion, from the body or else the query. Raise Failure 400, 413, 415, 422."""
     body: Object = {}
     raw = await read(request)
     if raw.strip():
-        body = parse(request, raw, what="DeleteOptions")
+        if request.content_type == PROTOBUF:
+            body = _delete_options_of(raw)
+        else:
+            body = parse(request, raw, what="DeleteOptions")
         if body.get("kind") not in (None, "", "DeleteOptions"):
             raise status.bad_request(
                 f"cannot be handled as a DeleteOptions: {status.quoted(str(body.get('kind')))}"
@@ -107,6 +127,13 @@ async def delete_options(request: web.Request) -> DeleteOptions:
     if "dryRun" in request.query:
         body["dryRun"] = request.query.getall("dryRun")
     return DeleteOptions.of(body)
+
+
+def _delete_options_of(raw: bytes) -> Object:
+    try:
+        return protobuf.decode(raw, "meta.DeleteOptions")
+    except protobuf.ProtobufError as error:
+        raise status.bad_request(f"the object provided is unrecognized: {error}") from error
 
 
 async def read(request: web.Request) -> bytes:
@@ -140,6 +167,51 @@ def parse(request: web.Request, raw: bytes, *, what: str) -> Object:
             " an object is expected"
         )
     return value
+
+
+def object_of(
+    request: web.Request, raw: bytes, what: str, message: str, options: WriteOptions
+) -> tuple[Object, WriteOptions]:
+    """The object in a body of JSON, YAML or protobuf, and the options with the fields it has twice.
+
+    ``message`` is its shape, if it has one: without it there is no protobuf. Raise Failure 400, 415.
+    """
+    if request.content_type == PROTOBUF and message in schemas.messages():
+        try:
+            return protobuf.decode(raw, message), options
+        except protobuf.ProtobufError as error:
+            raise status.bad_request(f"the object provided is unrecognized: {error}") from error
+    obj = parse(request, raw, what=what)
+    if options.field_validation != "Ignore" and request.content_type != "application/yaml":
+        twice = repeated(raw, obj)
+        if twice:
+            options = dataclasses.replace(options, duplicates=twice)
+    return obj, options
+
+
+def repeated(raw: bytes, obj: Object) -> tuple[str, ...]:
+    """What is to be told of keys that stand twice in an object of the JSON text."""
+    # The keys that were kept are counted first: reading all pairs in Python is slow, and rarely needed.
+    if len(_KEY.findall(raw)) == _keys(obj):
+        return ()
+    found: list[str] = []
+
+    def pairs(items: list[tuple[str, Any]]) -> Object:
+        made: Object = {}
+        for key, value in items:
+            if key in made:
+                found.append(f'duplicate field "{key}"')
+            made[key] = value
+        return made
+
+    json.loads(raw, object_pairs_hook=pairs)
+    return tuple(dict.fromkeys(found))
+
+
+def _keys(value: Any) -> int:
+    if isinstance(value, dict):
+        return len(value) + sum(map(_keys, value.values()))
+    return sum(map(_keys, value)) if isinstance(value, list) else 0
 
 
 def yaml_object(raw: bytes) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from aiohttp import web
@@ -14,7 +15,7 @@ from podwire.apiserver.http.backend import NodeBackend
 from podwire.apiserver.http.negotiation import TABLE, Form, form
 from podwire.apiserver.http.paths import Target
 from podwire.apiserver.http.watching import stream
-from podwire.apiserver.kind import Kind, Subresource
+from podwire.apiserver.kind import Kind, Named, Subresource
 from podwire.apiserver.registry import Listing, Registry
 from podwire.apiserver.storage import Stored
 
@@ -68,6 +69,11 @@ class Resources:
 
     async def _read_many(self, request: web.Request, target: Target, kind: Kind) -> web.StreamResponse:
         options = asked.list_options(request)
+        if target.watch:
+            fields = options.field_selector
+            if target.name:
+                fields = ",".join(filter(None, (fields, f"metadata.name={target.name}")))
+            options = dataclasses.replace(options, watch=True, field_selector=fields)
         wanted = form(request.headers.get("Accept", ""))
         if options.watch:
             return await stream(request, self.registry, kind, target.namespace, options=options, form=wanted)
@@ -122,9 +128,10 @@ class Resources:
         if target.name:
             raise status.method_not_allowed(kind.group, kind.plural, "create")
         options = asked.write_options(request, user=user)
-        obj = asked.parse(request, raw, what=kind.kind)
+        obj, options = asked.object_of(request, raw, kind.kind, kind.message, options)
         check_kind(obj, kind.api_version, kind.kind)
         if kind.review is not None:
+            self.registry.check_fields(kind, obj, options)
             return answer(kind.review(obj, user), code=201)
         stored = await self.registry.create(kind, target.namespace or "", obj, options)
         return self._one(request, kind, stored, code=201, warnings=options.warnings)
@@ -138,15 +145,16 @@ class Resources:
         namespace = target.namespace or ""
         if request.method == "PUT":
             group, version, what = _what(kind, part)
-            obj = asked.parse(request, raw, what=what)
+            obj, options = asked.object_of(request, raw, what, _message(kind, part), options)
             check_kind(obj, f"{group}/{version}" if group else version, what)
             stored, created = await self.registry.replace(
                 kind, namespace, target.name, obj=obj, options=options, subresource=part
             )
         else:
             media = request.content_type
-            if media not in PATCHES or self.registry.patcher is None:
+            if media not in PATCHES:
                 raise status.unsupported_media_type(PATCHES)
+            asked.check_patch(request, media)
             stored, created = await self.registry.patch(
                 kind, namespace, target.name, body=raw, content_type=media, options=options, subresource=part
             )
@@ -177,9 +185,10 @@ class Resources:
         assert part.act is not None
         options = asked.write_options(request, user=user, subresource=part.name)
         group, version, what = _what(kind, part)
-        obj = asked.parse(request, await asked.read(request), what=what)
+        raw = await asked.read(request)
+        obj, options = asked.object_of(request, raw, what, _message(kind, part), options)
         check_kind(obj, f"{group}/{version}" if group else version, what)
-        body = await part.act(self.registry, kind, namespace, target.name, obj, options)
+        body = await part.act(self.registry, Named(kind, namespace, target.name), obj, options)
         return answer(body, code=201, warnings=options.warnings)
 
     async def _delete(self, request: web.Request, target: Target, kind: Kind) -> web.Response:
@@ -220,7 +229,15 @@ def _what(kind: Kind, part: Subresource | None) -> tuple[str, str, str]:
     return part.group, part.version or kind.version, part.kind
 
 
+def _message(kind: Kind, part: Subresource | None) -> str:
+    if part is None or not part.kind:
+        return kind.message
+    return f"{part.group.removesuffix('.k8s.io') or 'core'}.{part.kind}"
+
+
 def _verb(request: web.Request, target: Target) -> str:
+    if target.watch:
+        return "watch" if request.method in ("GET", "HEAD") else request.method.lower()
     many = not target.name
     match request.method:
         case "GET" | "HEAD":
