@@ -442,6 +442,50 @@ async def test_a_connection_that_the_client_resets_is_closed_in_the_pod(server: 
     listening.close()
 
 
+@pytest.mark.parametrize("protocol", ["v4.channel.k8s.io", "v4.base64.channel.k8s.io"])
+@timed
+async def test_port_forward_without_spdy_has_a_channel_for_each_port(
+    server: PodServer, protocol: str
+) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.readexactly(5) + b"!")
+        writer.close()
+
+    listening = await asyncio.start_server(answer, "127.0.0.1", 0)
+    good = listening.sockets[0].getsockname()[1]
+    other = await asyncio.start_server(answer, "127.0.0.1", 0)
+    closed = other.sockets[0].getsockname()[1]
+    other.close()
+    text = "base64" in protocol
+    async with web_socket(server, "portforward", protocol, ports=[str(good), str(closed)]) as client:
+        await (
+            client.send_str("0" + base64.b64encode(b"hello").decode())
+            if text
+            else client.send_bytes(b"\0hello")
+        )
+        await (client.send_str("nothing") if text else client.send_bytes(b"\x09nothing"))
+        got: dict[int, bytes] = {}
+        async for message in client:
+            if text:
+                number, data = int(message.data[0], 16), base64.b64decode(message.data[1:])
+            else:
+                number, data = message.data[0], message.data[1:]
+            got[number] = got.get(number, b"") + data
+    assert got[0] == good.to_bytes(2, "little") + b"hello!"
+    assert (got[1], got[2]) == (good.to_bytes(2, "little"), closed.to_bytes(2, "little"))
+    assert got[3].startswith(closed.to_bytes(2, "little") + b"error forwarding port %d to pod web" % closed)
+    listening.close()
+
+
+@pytest.mark.parametrize("ports", ["", "0", "80,x", ",".join(["80"] * 33)])
+@timed
+async def test_port_forward_without_spdy_needs_ports(server: PodServer, ports: str) -> None:
+    with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+        async with web_socket(server, "portforward", "v4.channel.k8s.io", ports=ports):
+            pass
+    assert refused.value.status == 400
+
+
 @timed
 async def test_a_log_that_is_silent_is_let_go_when_its_reader_has_gone(
     server: PodServer, streams: LocalStreams, monkeypatch: pytest.MonkeyPatch
