@@ -150,7 +150,9 @@ class Api:
     def at(self, plural: str, name: str = "", part: str = "") -> str:
         """The path of objects in the test's namespace: ``pods``, ``networking.k8s.io/v1/ingresses``."""
         group, _, plural = plural.rpartition("/")
-        return join(f"/apis/{group}" if group else "/api/v1", "namespaces", self.namespace, plural, name, part)
+        return join(
+            f"/apis/{group}" if group else "/api/v1", "namespaces", self.namespace, plural, name, part
+        )
 
     async def send(
         self,
@@ -165,7 +167,11 @@ class Api:
     ) -> Answer:
         """One request. The body is sent as it is if it is text, else as JSON."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        sent = {"Accept": accept, **({"Content-Type": content} if data is not None else {}), **(headers or {})}
+        sent = {
+            "Accept": accept,
+            **({"Content-Type": content} if data is not None else {}),
+            **(headers or {}),
+        }
         async with (
             asyncio.timeout(30),
             self._session.request(

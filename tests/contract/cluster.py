@@ -91,7 +91,11 @@ def of_file(path: Path, server: Any = None) -> Cluster:
     credential = asyncio.run(found.credentials.get(SystemClock()))
     headers = {"Authorization": credential.authorization} if credential.authorization else {}
     return Cluster(
-        url=found.server, tls=tls.context(found, credential), kubeconfig=path, headers=headers, embedded=server
+        url=found.server,
+        tls=tls.context(found, credential),
+        kubeconfig=path,
+        headers=headers,
+        embedded=server,
     )
 
 
