@@ -95,6 +95,7 @@ class LocalStreams:
 
     def __init__(self) -> None:
         self.started: list[LocalProcess] = []
+        self.begun = asyncio.Event()
         self.seen: list[tuple[Target, ExecOptions]] = []
         self.log: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.log_asked: list[tuple[Target, LogOptions]] = []
@@ -106,6 +107,7 @@ class LocalStreams:
         self.seen.append((target, options))
         process = await (_with_terminal(options) if options.tty else _with_pipes(options))
         self.started.append(process)
+        self.begun.set()
         return process
 
     async def attach(self, target: Target, options: ExecOptions) -> Process:
@@ -113,7 +115,8 @@ class LocalStreams:
         if not self.attached:
             raise status.bad_request(f'container "{target.container}" does not run')
         return await self.exec(
-            target, ExecOptions(command=self.attached, stdin=options.stdin, stdout=True, stderr=options.stderr)
+            target,
+            ExecOptions(command=self.attached, stdin=options.stdin, stdout=True, stderr=options.stderr),
         )
 
     async def logs(self, target: Target, options: LogOptions) -> AsyncIterator[bytes]:
@@ -153,7 +156,7 @@ async def _with_terminal(options: ExecOptions) -> LocalProcess:
         columns, rows = options.size
         fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     program = await asyncio.create_subprocess_exec(
-        *options.command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        "setsid", "--ctty", *options.command, stdin=theirs, stdout=theirs, stderr=theirs
     )
     os.close(theirs)
     loop = asyncio.get_running_loop()

@@ -119,28 +119,6 @@ class NetfilterSocket(NetlinkSocket):
                 if number == last:
                     return
 
-    def ask(self, questions: Sequence[Message]) -> list[tuple[int, bytes] | KernelError]:
-        """Send questions that have one answer each in one system call; the answer or the refusal of each."""
-        if not questions:
-            return []
-        first = self._next(len(questions))
-        self._write(
-            questions[0],
-            [
-                part
-                for number, message in enumerate(questions, first)
-                for part in (header(message, nl.REQUEST, number), message.body)
-            ],
-        )
-        answers: dict[int, tuple[int, bytes] | KernelError] = {}
-        while len(answers) < len(questions):
-            for kind, flags, number, body in split(self._read(questions[0])):
-                if first <= number < first + len(questions):
-                    refused = kind == ERROR
-                    question = questions[number - first]
-                    answers[number] = failure(question, flags, body) if refused else (kind, body)
-        return [answers[number] for number in range(first, first + len(questions))]
-
 
 class Nft:
     """nftables of one network namespace. Threads may share it; a context manager that closes it."""

@@ -16,7 +16,7 @@ import struct
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -136,16 +136,21 @@ class Request:
 class Exchange:
     """One request and its connection."""
 
-    def __init__(self, request: Request, writer: asyncio.StreamWriter, clock: Clock) -> None:
+    def __init__(
+        self, request: Request, writer: asyncio.StreamWriter, clock: Clock, running: asyncio.Event
+    ) -> None:
         self.request = request
         self.clock = clock
+        self._running = running
         self._writer = writer
         self.gone = asyncio.Event()
         """Set when the test wants the connection to end, or the client has left."""
         self.keep = False
 
     async def send(self, data: bytes) -> None:
-        """Bytes as they are."""
+        """Bytes as they are, once the server is not frozen."""
+        if not self._running.is_set():
+            await _first(self.clock, None, self._running, self.gone)
         self._writer.write(data)
         with contextlib.suppress(ConnectionError):
             await self._writer.drain()
@@ -199,6 +204,10 @@ class Exchange:
         """End our direction and go on to listen."""
         await self._writer.drain()
         self._writer.write_eof()
+
+    def freeze(self) -> None:
+        """Send nothing more on this connection, and keep it."""
+        self._running = asyncio.Event()
 
     async def stall(self) -> None:
         """Do nothing until the client leaves."""
@@ -276,6 +285,10 @@ class ScriptedServer:
         self.abilities = Abilities()
         self.script = Script()
         self.requests: list[Request] = []
+        self.mute = False
+        """Whether watches pass over what happens, as if it had not."""
+        self._running = asyncio.Event()
+        self._running.set()
         self.port = 0
         self._server: asyncio.Server | None = None
         self._exchanges: set[Exchange] = set()
@@ -332,6 +345,26 @@ class ScriptedServer:
             if each.request.verb == "watch":
                 each.reset()
 
+    def freeze(self) -> None:
+        """Take connections and answer nothing, as after SIGSTOP."""
+        self._running.clear()
+
+    def thaw(self) -> None:
+        """Go on, with all that has waited."""
+        self._running.set()
+
+    def freeze_watches(self) -> None:
+        """Let the watches that are open now send nothing more."""
+        for each in self._exchanges:
+            if each.request.verb == "watch":
+                each.freeze()
+
+    async def say(self, data: bytes) -> None:
+        """Send a chunk in all open watches."""
+        for each in list(self._exchanges):
+            if each.request.verb == "watch":
+                await each.chunk(data)
+
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -359,7 +392,7 @@ class ScriptedServer:
             method, parts.path, dict(parse_qsl(parts.query)), headers, body, self.clock.monotonic()
         )
         self.requests.append(request)
-        exchange = Exchange(request, writer, self.clock)
+        exchange = Exchange(request, writer, self.clock, self._running)
         self._exchanges.add(exchange)
         watcher = asyncio.ensure_future(_until_closed(reader, exchange))
         try:
@@ -488,8 +521,9 @@ class ScriptedServer:
         while not exchange.gone.is_set():
             changed = self.world.changed
             for each in [each for each in self.world.log if since < each.version <= self.latest()]:
-                await exchange.event(each.type, each.object)
                 since = each.version
+                if not self.mute:
+                    await exchange.event(each.type, each.object)
             now = self.clock.monotonic()
             if now >= ends:
                 break
@@ -502,16 +536,22 @@ class ScriptedServer:
         await exchange.finish()
 
 
-async def _first(clock: Clock, seconds: float, *events: asyncio.Event) -> None:
+async def _first(clock: Clock, seconds: float | None, *events: asyncio.Event) -> None:
     """Wait for one of the events, but no longer than that."""
     waits = [asyncio.ensure_future(each.wait()) for each in events]
-    waits.append(asyncio.ensure_future(clock.sleep(seconds)))  # type: ignore[arg-type]
+    if seconds is not None:
+        waits.append(asyncio.ensure_future(_sleep(clock, seconds)))
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for each in waits:
             each.cancel()
         await asyncio.gather(*waits, return_exceptions=True)
+
+
+async def _sleep(clock: Clock, seconds: float) -> Literal[True]:
+    await clock.sleep(seconds)
+    return True
 
 
 async def _until_closed(reader: asyncio.StreamReader, exchange: Exchange) -> None:

@@ -175,6 +175,8 @@ class Transport:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 skip_auto_headers=() if not watch else ("Accept-Encoding",),
             )
+            # aiohttp would repeat what was lost with its connection, writes as well; `Client` decides that.
+            session._retry_connection = False
         return session
 
     def retry_after(self, response: aiohttp.ClientResponse) -> float | None:

@@ -62,6 +62,14 @@ class Identity(msgspec.Struct, frozen=True):
         """Tell whether a link of the host is this attachment's end."""
         return link.kind == "veth" and link.alias == self.alias
 
+    def left(self, link: Link) -> bool:
+        """Tell whether a link of the name `host_end` is what the attachment left, finished or not.
+
+        Killed between making the pair and naming it, it has no alias yet; but no other maker uses this name
+        and MAC.
+        """
+        return self.owns(link) or (not link.alias and link.mac == self.host_mac)
+
     def _digest(self, length: int) -> str:
         return _digest(f"{self.container_id} {self.ifname}", length)
 
@@ -252,12 +260,8 @@ def _forget_neighbours(host: RouteSocket, plan: Plan) -> None:
 def find(kernel: Kernel, identity: Identity) -> Link | None:
     """Return the attachment's host end, or ``None`` if there is none that is ours."""
     host = kernel.route()
-    try:
-        devices.flags(host, identity.host_end)
-    except KernelError as error:
-        if error.errno == errno.ENODEV:
-            return None
-        raise
+    if not devices.find(host, identity.host_end):
+        return None
     link = links.get(host, identity.host_end)
     return link if link is not None and identity.owns(link) else None
 
@@ -268,8 +272,7 @@ def detach(kernel: Kernel, identity: Identity) -> bool:
     False if there is none.
     """
     link = links.get(kernel.route(), identity.host_end, details=False)
-    # Killed between making the pair and naming it: no alias yet, but no other maker uses this name and MAC.
-    if link is not None and (identity.owns(link) or (not link.alias and link.mac == identity.host_mac)):
+    if link is not None and identity.left(link):
         kernel.links.remove(link)
         return True
     return False

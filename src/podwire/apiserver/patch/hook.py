@@ -73,7 +73,8 @@ def track(kind: Kind, new: Object, old: Object, options: WriteOptions) -> None:
     meta, before = new["metadata"], old.get("metadata") or {}
     given, held = meta.pop("managedFields", None), before.get("managedFields")
     reset = given == [{}] and not options.subresource
-    managed = Managed() if reset else _decoded(held if options.subresource else given) or _decoded(held)
+    ignored = options.subresource or given == held
+    managed = Managed() if reset else (None if ignored else _decoded(given)) or _decoded(held, trusted=True)
     managed = managed or Managed()
     # An object whose managers are not known stays so until an apply.
     if managed.entries or not old:
@@ -191,7 +192,7 @@ def _applied(
     shape, time = _shape(kind), metadata.now()
 
     def attempt(forced: bool) -> tuple[Object, Managed]:
-        managed = _decoded((current.get("metadata") or {}).get("managedFields")) or Managed()
+        managed = _decoded((current.get("metadata") or {}).get("managedFields"), trusted=True) or Managed()
         if current:
             empty = _empty(kind, current)
             apply.adopt(live, empty, shape, managed, version=kind.api_version, time=time)
@@ -255,11 +256,11 @@ def _shape(kind: Kind) -> Shape:
     return kind.shape or merge_keys.shape_of(kind.group, kind.kind)
 
 
-def _decoded(listed: Any) -> Managed | None:
+def _decoded(listed: Any, *, trusted: bool = False) -> Managed | None:
     if not listed:
         return None
     try:
-        return Managed.decode(listed)
+        return Managed.decode(listed, trusted=trusted)
     except ValueError:
         return None
 

@@ -110,11 +110,13 @@ class Forwarder:
             await data.finish()
             await error.finish()
             await up
-        finally:
-            await cancelled(up)
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
+        finally:
+            # At once, whatever the pod has not read yet; nothing if all was said.
+            writer.transport.abort()
+            await cancelled(up)
 
     async def _failed(self, error: Stream, port: int, failure: Exception) -> None:
         log.info("port %d of %s: %s", port, self._what, failure)

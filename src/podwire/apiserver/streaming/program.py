@@ -31,6 +31,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     ping: float = 10.0
 
 
+DEFAULT_LIMITS = Limits()
+
+
 class Active(Protocol):
     """What :func:`watch` looks at."""
 
@@ -160,7 +163,7 @@ async def _sizes(channels: Channels, process: Process) -> None:
         await process.resize(*await channels.read_size())
 
 
-async def unless(ending: asyncio.Task[None], work: Coroutine[Any, Any, _T]) -> _T | None:
+async def unless(ending: asyncio.Task[Any], work: Coroutine[Any, Any, _T]) -> _T | None:
     """What the work returns; None if the other ends first, and then the work is cancelled."""
     task = asyncio.create_task(work)
     try:
@@ -174,4 +177,9 @@ async def cancelled(*tasks: asyncio.Task[Any]) -> None:
     """Cancel tasks and wait until they have ended."""
     for task in tasks:
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    # Not gather: cancelled itself, it would cancel the tasks again in the middle of their clearing up.
+    if tasks:
+        await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()

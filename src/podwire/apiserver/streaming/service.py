@@ -15,7 +15,7 @@ from podwire.apiserver.streaming import logs, portforward, spdy_channels, web_so
 from podwire.apiserver.streaming.backend import ExecOptions, PodStreams, Process, Target
 from podwire.apiserver.streaming.channels import Channels
 from podwire.apiserver.streaming.portforward import Forwarder
-from podwire.apiserver.streaming.program import Limits, run
+from podwire.apiserver.streaming.program import DEFAULT_LIMITS, Limits, run
 from podwire.apiserver.streaming.spdy_channels import SpdyChannels
 from podwire.apiserver.streaming.upgrade import (
     VERSION_HEADER,
@@ -36,9 +36,9 @@ _WEB_SOCKET_HEADER = "Sec-WebSocket-Protocol"
 
 
 class Streaming:
-    """Answers for :class:`podwire.apiserver.http.backend.NodeBackend`, whatever protocol the client speaks."""
+    """A :class:`podwire.apiserver.http.backend.NodeBackend`, whatever protocol the client speaks."""
 
-    def __init__(self, backend: PodStreams, limits: Limits = Limits()) -> None:
+    def __init__(self, backend: PodStreams, limits: Limits = DEFAULT_LIMITS) -> None:
         self._backend = backend
         self._limits = limits
         self._running: set[asyncio.Task[Any]] = set()
@@ -180,7 +180,7 @@ def _container(pod: Object, asked: str) -> str:
     spec = pod.get("spec") or {}
     name = pod["metadata"]["name"]
     containers, inits, ephemeral = (
-        [one["name"] for one in spec.get(field) or []]
+        [str(one["name"]) for one in spec.get(field) or []]
         for field in ("containers", "initContainers", "ephemeralContainers")
     )
     if asked:
