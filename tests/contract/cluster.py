@@ -58,7 +58,7 @@ class _Embedded:
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except BaseException as error:
+        except Exception as error:
             self._failure = error
             self._started.set()
 

@@ -38,6 +38,7 @@ async def test_status_and_spec_are_written_apart(api: Api) -> None:
 async def test_conditions_are_merged_by_type(api: Api) -> None:
     (await api.create(api.at("pods"), pod("a"))).ok(201)
     path = f"{api.at('pods', 'a')}/status"
+    found: Object = {}
     for one in ({**CONDITION}, {**CONDITION, "type": "Initialized"}, {**CONDITION, "status": "False"}):
         found = (await api.patch(path, {"status": {"conditions": [one]}}, STRATEGIC)).ok()
     states = {c["type"]: c["status"] for c in found["status"]["conditions"]}
