@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -105,7 +106,7 @@ async def group(api: Api) -> AsyncIterator[str]:
     await api.gone(path)
 
 
-def widget(group: str, name: str, **spec: Any) -> Object:
+def widget(group: str, name: str, /, **spec: Any) -> Object:
     return {
         "apiVersion": f"{group}/v1",
         "kind": "Widget",
@@ -277,8 +278,6 @@ BAD: list[Any] = [
 
 @pytest.mark.parametrize(("place", "value", "field"), BAD)
 async def test_definitions_that_are_refused(api: Api, place: tuple[Any, ...], value: Any, field: str) -> None:
-    import copy
-
     body = copy.deepcopy(definition(f"{api.namespace}.example"))
     target: Any = body
     for step in place[:-1]:
