@@ -166,7 +166,7 @@ def test_describe(k: Stock) -> None:
     assert re.search(r"Selector:\s+app=web", k("describe", "service", "svc"))
     assert "key:\n----\nvalue" in k("describe", "configmap", "c")
     assert "key:  5 bytes" in k("describe", "secret", "s")
-    assert "No resource quota" in k("describe", "namespace", k.namespace)
+    assert re.search(r"Status:\s+Active", k("describe", "namespace", k.namespace))
     assert "not found" in k("describe", "pod", "none", code=1)
     k("delete", "node", spec["nodeName"])
 
