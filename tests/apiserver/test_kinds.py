@@ -39,7 +39,7 @@ async def test_a_pod_that_breaks_rules(bare: Lab) -> None:
     assert answer.body["details"]["kind"] == "Pod"
     assert answer.body["message"].startswith('Pod "a" is invalid: [')
     found = causes(answer.body)
-    assert ("spec.restartPolicy", "FieldValueInvalid") in found
+    assert ("spec.restartPolicy", "FieldValueNotSupported") in found
     assert ("spec.containers[0].name", "FieldValueInvalid") in found
     assert ("spec.containers[1].image", "FieldValueRequired") in found
 
