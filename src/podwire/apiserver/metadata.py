@@ -59,8 +59,8 @@ def begin(kind: Kind, namespace: str, obj: Object, time: str) -> Object:
     _drop_empty(meta)
     if kind.has_status and not kind.keep_status:
         obj.pop("status", None)
-    kind.prepare_create(obj)
     kind.defaults(obj)
+    kind.prepare_create(obj)
     return ordered(obj)
 
 

@@ -6,6 +6,7 @@ again. Failures are raised as :class:`~podwire.apiserver.status.Failure`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
@@ -208,21 +209,35 @@ class Registry:
                     raise status.generate_name_conflict(kind.group, kind.plural, name) from None
         raise AssertionError
 
-    def check_fields(self, kind: Kind, obj: Object, options: WriteOptions, old: Object | None = None) -> None:
-        """Remove unknown fields, and refuse or warn of them as the options say. Raise Failure 400.
+    def check_fields(
+        self,
+        kind: Kind,
+        obj: Object,
+        options: WriteOptions,
+        old: Object | None = None,
+        *,
+        patched: bool = False,
+    ) -> None:
+        """Remove unknown fields, and refuse or warn of them as the options say.
 
-        What is as in ``old`` is not looked at.
+        What is as in ``old`` is not looked at. Raise Failure 400, or 422 for what a patch made.
         """
+
+        def refusal(why: str) -> status.Failure:
+            if not patched:
+                return status.cannot_handle(kind.kind, kind.version, why)
+            return status.invalid("", "", "", [status.invalid_value("patch", json.dumps(obj), why)])
+
         try:
             if kind.message:
                 unknown = checking.prune(kind.message, obj, old)
             else:
                 unknown = [] if kind.prune is None else kind.prune(obj)
         except checking.WrongType as wrong:
-            raise status.cannot_handle(kind.kind, kind.version, str(wrong)) from wrong
+            raise refusal(str(wrong)) from wrong
         faults = [*options.duplicates, *(f'unknown field "{path}"' for path in unknown)]
         if faults and options.field_validation == "Strict":
-            raise status.cannot_handle(kind.kind, kind.version, f"strict decoding error: {', '.join(faults)}")
+            raise refusal(f"strict decoding error: {', '.join(faults)}")
         if options.field_validation == "Warn":
             options.warnings.extend(faults)
 
@@ -308,7 +323,14 @@ class Registry:
             return _merged(subresource, current, patcher(kind, shown, body, content_type, options))
 
         return await self._update(
-            kind, namespace, name, change, options=options, subresource=subresource, tracked=not apply
+            kind,
+            namespace,
+            name,
+            change,
+            options=options,
+            subresource=subresource,
+            tracked=not apply,
+            patched=not apply,
         ), False
 
     async def update(
@@ -339,13 +361,14 @@ class Registry:
         options: WriteOptions,
         subresource: Subresource | None,
         tracked: bool = True,
+        patched: bool = False,
     ) -> Stored:
         part = "" if subresource is None else subresource.name
 
         def checked(current: Stored) -> Object:
             old = self.view(kind, current)
             new = change(current.copy() if kind.read is None else clone(old))
-            self.check_fields(kind, new, options, old)
+            self.check_fields(kind, new, options, old, patched=patched)
             if new["metadata"].get("name") != name:
                 cause = status.invalid_value("metadata.name", new["metadata"].get("name"), metadata.IMMUTABLE)
                 raise status.invalid(kind.group, kind.kind, name, [cause])

@@ -53,6 +53,7 @@ def defaults(obj: Object) -> None:
 
 def prune(obj: Object) -> list[str]:
     """Remove unknown fields; their paths. Raise Failure 400 if one that is known has the wrong type."""
+    _drop_nulls(obj.get("spec"))
     unknown = pruning.metadata(obj) + pruning.prune(obj, _SHAPE)
     for cause in validation.validate(obj, _SHAPE, resource=True):
         if cause.reason == "FieldValueTypeInvalid":
@@ -66,6 +67,19 @@ def prune(obj: Object) -> list[str]:
             except props.WrongType as wrong:
                 raise status.cannot_handle(KIND, VERSION, str(wrong)) from wrong
     return unknown
+
+
+def _drop_nulls(value: Any) -> None:
+    """A field that is null is one that is left out; in the schemas a null can be a default or a choice."""
+    if isinstance(value, dict):
+        for name in [name for name, below in value.items() if below is None]:
+            del value[name]
+        for name, below in value.items():
+            if name != "openAPIV3Schema":
+                _drop_nulls(below)
+    elif isinstance(value, list):
+        for below in value:
+            _drop_nulls(below)
 
 
 def validate(obj: Object) -> list[Cause]:
