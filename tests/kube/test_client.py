@@ -14,15 +14,14 @@ from typing import Any
 import pytest
 
 from podwire.kube import errors
-from podwire.kube import misbehaviour as does
 from podwire.kube.apistatus import Status
 from podwire.kube.client import Client
 from podwire.kube.config import Config
 from podwire.kube.credentials import CertificateFiles, Credential, Fixed, TokenFile, bearer
 from podwire.kube.ratelimit import Priority
 from podwire.kube.resource import CONFIG_MAPS, NODES, PODS, Resource, unstructured
-from podwire.kube.testing import Exchange, failure
-from tests.kube.objectserver import ObjectServer
+from podwire.kube.testing import Exchange, ObjectServer, failure
+from podwire.kube.testing import misbehaviour as does
 from tests.kube.reflecting import QuickClock
 
 CERTIFICATES = Path(__file__).parent / "certificates"
