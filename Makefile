@@ -21,8 +21,8 @@ NEEDS := \
 	/usr/lib/cni/bridge:containernetworking-plugins
 
 # Real runtimes run pods with the plugins: containerd by its CRI socket and `ctr --cni`, podman by its CNI
-# backend. Others look at processes.
-test: NEEDS += ctr:containerd runc:runc podman:podman ps:procps
+# backend. dhcp leases come from dnsmasq too. Others look at processes.
+test: NEEDS += ctr:containerd runc:runc podman:podman ps:procps dnsmasq:dnsmasq-base
 
 # The shim is compiled, as it is shipped and with sanitizers, and called.
 test bench fuzz shim: NEEDS += gcc:gcc musl-gcc:musl-tools /usr/include/stdio.h:libc6-dev

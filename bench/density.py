@@ -32,7 +32,7 @@ _WARM_UP = 5
 
 @dataclass(frozen=True)
 class Growth:
-    """Medians of the first and the last tenth of the ADDs, in milliseconds: on the wall, and processor time."""
+    """Medians of the first and the last tenth of the ADDs, in ms: on the wall, and processor time."""
 
     pods: int
     wall: tuple[float, float]

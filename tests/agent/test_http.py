@@ -6,7 +6,7 @@ import socket
 import threading
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from podwire.agent import http, protocol
@@ -14,6 +14,8 @@ from podwire.agent.http import Asked, Head, Refused
 
 TOKENS = st.text("abcXYZ019-_", min_size=1, max_size=12)
 VALUES = st.text([chr(code) for code in range(32, 127)], max_size=30).map(str.strip)
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A machine that is busy draws slowly."""
 RESERVED = {"host", "content-length", "transfer-encoding", "expect"}
 
 
@@ -34,6 +36,7 @@ def received(*parts: bytes) -> Asked | None:
             sender.join()
 
 
+@UNHURRIED
 @given(
     headers=st.dictionaries(TOKENS.filter(lambda name: name.lower() not in RESERVED), VALUES, max_size=8),
     body=st.binary(max_size=300),
@@ -49,6 +52,7 @@ def test_a_request_comes_through_whatever_its_parts(headers: dict[str, str], bod
     )
 
 
+@UNHURRIED
 @given(st.binary(max_size=400))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     try:
@@ -57,6 +61,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
         assert (error.status in http.REASONS, error.text != "") == (True, True)
 
 
+@UNHURRIED
 @given(
     st.lists(
         st.sampled_from(
@@ -134,6 +139,7 @@ NAMES = st.sampled_from(["CNI_ARGS", "CNI_", "CNI_NETNS", "PODWIRE_X", "TRACEPAR
 ANYTHING = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=20)
 
 
+@UNHURRIED
 @given(st.dictionaries(NAMES, ANYTHING))
 def test_an_environment_comes_through(environ: dict[str, str]) -> None:
     assert protocol.parse_environment(protocol.format_environment(environ)) == environ
@@ -148,6 +154,7 @@ def test_variables_that_no_plugin_asks_for_are_left_out() -> None:
     assert protocol.parse_environment(b"PATH=/bin\0LD_PRELOAD=x\0CNI_ARGS=a\0") == {"CNI_ARGS": "a"}
 
 
+@UNHURRIED
 @given(st.binary(max_size=60))
 def test_any_environment_is_read_or_refused(text: bytes) -> None:
     try:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from podwire.agent.reconcile import Reconciler
 from podwire.agent.settings import Settings
 from tests.agent import lab
 from tests.agent.conftest import Pod, Start
@@ -145,6 +146,38 @@ def test_what_others_flush_comes_back(start: Start, pod: Pod, tmp_path: Path) ->
     assert agent.status()["mended"] > 0
 
 
+def test_a_pod_s_firewall_and_limits_come_back_with_its_bridge(
+    start: Start, pod: Pod, tmp_path: Path
+) -> None:
+    agent, netns = start(settings=QUICK), pod("one")
+    result = attach(agent, tmp_path, "one", netns)
+    rates = {f"{way}{what}": 10_000_000 for way in ("ingress", "egress") for what in ("Rate", "Burst")}
+    for options in ({"type": "bandwidth", "runtimeConfig": {"bandwidth": rates}}, {"type": "firewall"}):
+        config = {"cniVersion": "1.1.0", "name": "net", **options, "prevResult": result}
+        assert agent.add(config, "one", netns).exit == 0
+    before, limits = lab.everything(tmp_path), qdiscs()
+    assert len(limits) == 2
+    (end,) = [name for name, what in lab.links().items() if what[0] == "veth"]
+    lab.run("tc", "qdisc", "delete", "dev", end, "root")
+    lab.run("nft", "flush", "ruleset")
+    until(lambda: lab.everything(tmp_path) == before and qdiscs() == limits)
+
+
+def qdiscs() -> list[str]:
+    return sorted(line for line in lab.run("tc", "qdisc", "show").splitlines() if "tbf" in line.split())
+
+
+def test_flushed_host_ports_come_back_behind_any_plugin(start: Start, pod: Pod, tmp_path: Path) -> None:
+    agent, netns = start(settings=QUICK), pod("one")
+    config = {**lab.bridge(tmp_path), "type": "ptp", "ipMasq": False}
+    made = agent.add(config, "one", netns)
+    assert made.exit == 0, made.body
+    assert agent.add({**lab.portmap(8080), "prevResult": made.json}, "one", netns).exit == 0
+    before = lab.everything(tmp_path)
+    lab.run("nft", "flush", "ruleset")
+    until(lambda: lab.everything(tmp_path) == before)
+
+
 def test_what_a_boot_took_away_is_freed(start: Start, pod: Pod, tmp_path: Path) -> None:
     agent = start()
     attach(agent, tmp_path, "old", pod("old"))
@@ -155,8 +188,9 @@ def test_what_a_boot_took_away_is_freed(start: Start, pod: Pod, tmp_path: Path) 
     assert lab.held(tmp_path) == {}
 
 
+@pytest.mark.parametrize("swept", [True, False])
 def test_c18_a_container_that_starts_again_after_a_boot_gets_its_address(
-    start: Start, pod: Pod, tmp_path: Path
+    start: Start, pod: Pod, tmp_path: Path, swept: bool
 ) -> None:
     """Row C18: `10.4.0.4 has been allocated to default-X, duplicate allocation is not allowed`."""
     agent = start()
@@ -165,12 +199,16 @@ def test_c18_a_container_that_starts_again_after_a_boot_gets_its_address(
     reboot(agent, "same")
     lab.run("ip", "netns", "delete", "same")
     netns = pod("same")
-    # The sweep may be before or after: either way the ADD must succeed, and its address stay.
-    agent = start(settings=QUICK)
+    # Whether the sweep is before, after or never: the ADD must succeed, and its address stay.
+    agent = start(settings=QUICK, prepare=None if swept else _never_sweep)
     result = attach(agent, tmp_path, "same", netns)
     time.sleep(0.2)
     assert lab.held(tmp_path) == {ip["address"].partition("/")[0]: "same" for ip in result["ips"]}
     assert len(agent.attachments()) == 1
+
+
+def _never_sweep() -> None:
+    pytest.MonkeyPatch().setattr(Reconciler, "sweep", lambda _self: None)
 
 
 def reboot(agent: Forked, *names: str) -> None:

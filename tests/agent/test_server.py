@@ -300,6 +300,31 @@ def test_a_request_in_crumbs_is_read(agent: Forked, tmp_path: Path) -> None:
     assert answer.exit == 0
 
 
+def test_callers_that_come_and_go_leave_no_descriptor_and_no_crowd_of_threads(
+    agent: Forked, tmp_path: Path
+) -> None:
+    def held() -> tuple[int, int]:
+        home = Path(f"/proc/{agent.pid}")
+        return len(list((home / "fd").iterdir())), len(list((home / "task").iterdir()))
+
+    assert agent.add(config(tmp_path), "warm", "/run/x").exit == 0
+    before, _ = held()
+    crowd = [begin(agent, "ADD", config(tmp_path, wait="go"), f"c{number}") for number in range(50)]
+    agent.until(lambda found: len(found["running"]) == 50)
+    for sock in crowd[::2]:
+        sock.close()
+    (tmp_path / "go").touch()
+    for sock in crowd[1::2]:
+        assert read_answer(sock) is not None
+        sock.close()
+    agent.until(lambda found: not found["running"])
+    until = time.monotonic() + 5
+    # At most 16 idle threads stay; each may keep its socket to the kernel.
+    while held()[0] > before + 20 or held()[1] > 30:
+        assert time.monotonic() < until, (before, held())
+        time.sleep(0.01)
+
+
 def test_sigterm_lets_what_runs_end(agent: Forked, tmp_path: Path) -> None:
     sock = begin(agent, "ADD", config(tmp_path, wait="go"), "one")
     wait_for(tmp_path, "ADD one begin")

@@ -156,7 +156,7 @@ PLUGINS: list[tuple[dict[str, Any], str]] = [
     (bridge(isGateway="yes"), "isGateway"),
     (bridge(hairpinMode=True, promiscMode=True), "hairpinMode and promiscMode"),
     (bridge(vlan=5000), "vlan 5000"),
-    (bridge(vlan=5), "vlan 5"),
+    (bridge(vlan=-5), "vlan -5"),
     (bridge(ipMasq=True, ipMasqBackend="ipfw"), '"ipfw"'),
     (bridge(dns=5), "dns"),
     (bridge(args=5), "args"),

@@ -82,8 +82,11 @@ up --detach=yes                                 --detach
 up ''                                           PATH is empty
 up empty ''                                     PATH is empty
 up file://x                                     file://x
-up HTTPS://example.com/p.yaml                   HTTPS://example.com/p.yaml
-up oci+x://example.com                          not supported yet
+up HTTPS:///p.yaml                              no host
+up oci+x://example.com                          http and https
+up empty --manifest-url-header A:b              no URL is given
+up http://[::1/                                 http://[::1/
+up http://[::1]/ --manifest-url-header A        'A'
 up empty --detach --once                        --once and --detach
 up empty --timeout 5                            --timeout 5
 up empty --once --timeout 0.5                   '0.5'

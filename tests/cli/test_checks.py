@@ -89,10 +89,28 @@ def test_manifests_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert checks.manifests(()) == (tmp_path / "manifests",)
     with pytest.raises(CommandError, match=r"^missing: No such file or directory$"):
         checks.manifests(("manifests", "missing"))
-    with pytest.raises(CommandError, match=r"https://example\.com/a\.yaml: manifests from a URL"):
-        checks.manifests(("https://example.com/a.yaml",))
     with pytest.raises(CommandError, match="/dev/null: neither a directory nor a file"):
         checks.manifests(("/dev/null",))
+
+
+def test_urls_and_paths_are_told_apart(tmp_path: Path) -> None:
+    both = (str(tmp_path), "https://me@example.com:8443/a.yaml", "HTTP://[2001:db8::1]/", str(tmp_path))
+    assert checks.manifests(both) == (tmp_path,)
+    assert checks.urls(both) == both[1:3]
+    for bad in ("ftp://example.com/a", "http://", "http://host:port/", "http://host/\n"):
+        with pytest.raises(CommandError) as caught:
+            checks.urls((bad,))
+        assert caught.value.exit_code == 2 and repr(bad)[1:-1] in caught.value.message
+
+
+def test_headers_for_urls() -> None:
+    given = ("Metadata-Flavor:Google", "X-Key: a:b ", "X-Key:2", "Empty:")
+    expected = (("Metadata-Flavor", "Google"), ("X-Key", "a:b"), ("X-Key", "2"), ("Empty", ""))
+    assert checks.url_headers(given) == expected
+    for bad in ("Name", ":value", "a b:c", "Name:a\nHost: x"):
+        with pytest.raises(CommandError, match="NAME:VALUE") as caught:
+            checks.url_headers((bad,))
+        assert "Host" not in caught.value.message, "a value may be a secret"
 
 
 def test_the_same_path_twice_counts_once(tmp_path: Path) -> None:

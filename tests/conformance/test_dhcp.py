@@ -12,12 +12,15 @@ from podwire.conformance.findings import Status
 
 pytestmark = pytest.mark.kernel
 
+ROOT = Path(__file__).parents[2]
 CHECKS = ["address-twice", "del-netns-gone", "gc", "key-missing"]
 
 
 def test_no_finding(tmp_path: Path) -> None:
     script = tmp_path / "dhcp"
-    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m podwire.plugins dhcp "$@"\n')
+    script.write_text(
+        f'#!/bin/sh\nPYTHONPATH={ROOT}/src exec {sys.executable} -m podwire.plugins dhcp "$@"\n'
+    )
     script.chmod(0o755)
     prepared = tester.prepare(subject.resolve(str(script), []))
     outcomes = tester.run(prepared, CHECKS)

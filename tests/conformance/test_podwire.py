@@ -12,7 +12,10 @@ from tests.conformance import helpers
 from tests.conformance.test_chained import executable
 
 pytestmark = pytest.mark.kernel
-CHECKS = {"routed": "field-type side-by-side check-damage del-netns-gone gc", "bridge": "check-damage del-late gc"}
+CHECKS = {
+    "routed": "field-type side-by-side check-damage del-netns-gone gc",
+    "bridge": "check-damage del-late gc",
+}
 
 
 @pytest.mark.parametrize("mode", ["routed", "bridge"])

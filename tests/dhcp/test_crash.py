@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import TypeVar
 import pytest
 
 from podwire.dhcp.errors import DHCPError, KeeperUnavailable
+from podwire.dhcp.lease import Lease
 from podwire.dhcp.records import Key, Wish
 from podwire.dhcp.remote import RemoteKeeper
 from podwire.dhcp.store import LeaseStore
@@ -24,9 +26,10 @@ from tests.dhcp.test_servers import dnsmasq, leased
 
 pytestmark = pytest.mark.kernel
 T = TypeVar("T")
+ROOT = Path(__file__).parents[2]
 SOCKET = "/run/dhcp-crash/sock"
 PODS = 8
-KILLS = 6
+KILLS = 5
 
 
 class Daemon:
@@ -42,6 +45,7 @@ class Daemon:
                 *(sys.executable, "-m", "podwire.plugins", "dhcp", "daemon"),
                 *("-socketpath", SOCKET, "--store", str(self.store)),
             ],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -99,9 +103,18 @@ class Runtime(threading.Thread):
         return key(self.pod)
 
     def _add(self) -> None:
-        lease = self._repeat(
-            lambda: RemoteKeeper(SOCKET).acquire(self.key(), self.wish, time.monotonic() + 5)
-        )
+        """ADD; after a failure either again, or after a DEL, as runtimes do."""
+        lease: Lease | None = None
+        while lease is None:
+            try:
+                lease = RemoteKeeper(SOCKET).acquire(self.key(), self.wish, time.monotonic() + 5)
+            except (DHCPError, KernelError):
+                time.sleep(0.02)
+                if self.chance.random() < 0.5:
+                    self._repeat(lambda: RemoteKeeper(SOCKET).release(self.key()))
+                    self.held = ""
+                    if self.ended.is_set():
+                        return
         assert self.held in ("", lease.address), f"{self.pod} had {self.held}, and got {lease.address}"
         self.held = lease.address
 

@@ -534,6 +534,31 @@ def test_an_address_pool_on_a_full_disk_gives_the_lease_back(
     assert written(tmp_path) == {}
 
 
+def test_a_fault_in_one_lease_costs_no_other_and_no_loop(
+    pod: Wish, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from podwire.dhcp.holding import Holding
+
+    ticks: list[Key] = []
+    real = Holding.tick
+
+    def tick(self: Holding, now: float) -> None:
+        ticks.append(self.key)
+        if self.key == key():
+            raise ZeroDivisionError
+        real(self, now)
+
+    with Server() as server, keeper_at(tmp_path, clock) as keeper:
+        keeper.acquire(key(), pod, soon())
+        server.address = IPv4Address("10.88.0.60")
+        keeper.acquire(key("other"), make_pod("other", "02:88:00:00:01:02"), soon())
+        monkeypatch.setattr(Holding, "tick", tick)
+        clock.advance(301, keeper)
+        until(lambda: keeper.check(key("other")).acquired == clock.now)
+        assert keeper.check(key()).address == "10.88.0.50/24"
+        assert ticks.count(key()) == 1
+
+
 def test_one_keeper_at_a_time_has_the_leases(clock: Clock, tmp_path: Path) -> None:
     refused = pytest.raises(KeeperUnavailable, match="another process keeps these leases")
     with keeper_at(tmp_path, clock), refused:

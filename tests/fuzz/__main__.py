@@ -62,13 +62,13 @@ def attempt(target: Target, data: bytes) -> Failure | None:
 
 
 def fuzz(target: Target, seconds: float, source: random.Random) -> tuple[int, bytes, Failure | None]:
-    """Try inputs until the time is over or one fails: how many, and the smallest that was found to fail."""
+    """Try the corpus, then mutations until the time is over or one fails: how many, and what failed."""
     target.prepare()
-    end = time.monotonic() + seconds
     tried = 0
     for data in target.corpus:
         if failure := attempt(target, data):
             return tried, data, failure
+    end = time.monotonic() + seconds
     while time.monotonic() < end:
         data = mutated(source, target.corpus)
         tried += 1

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
 
 import pytest
 

@@ -33,3 +33,16 @@ def test_a_device_is_asked_about_in_the_namespace_of_the_socket(
     assert devices.index(pod_sock, "inside") == 77
     with pytest.raises(KernelError):
         devices.index(sock, "inside")
+
+
+def test_a_device_is_found_by_its_name_and_no_other(sock: RouteSocket, pod_sock: RouteSocket) -> None:
+    pod_sock.send(links.veth("inside", "peer"))
+    sock.send(links.veth("fifteen-letters", "other", index=55))
+    assert devices.find(sock, "fifteen-letters") == 55
+    assert [devices.find(sock, name) for name in ("fifteen-letters+", "inside", "nosuch", "", "lo")] == [
+        0,
+        0,
+        0,
+        0,
+        1,
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any
@@ -76,10 +77,13 @@ CHANGES = st.tuples(
 @given(changes=CHANGES)
 def test_messages_and_text_do_the_same(changes: Changes) -> None:
     seen = []
-    for write in (lambda nft: nft.write(changes), lambda nft: nft.run(nftwrite.text(changes))):
+    for as_text in (False, True):
         with Nft.open() as nft:
             nft.run(f"add table inet t\ndelete table inet t\n{TABLE}")
-            write(nft)
+            if as_text:
+                nft.run(nftwrite.text(changes))
+            else:
+                nft.write(changes)
             seen.append(shown())
             read = {change.where.name: set(nft.elements(change.where)) for change in changes}
             assert read == {change.where.name: set(change.elements) for change in changes}
@@ -108,10 +112,13 @@ def test_a_refused_change_undoes_the_whole_and_names_the_set(nft: Nft) -> None:
 def test_thousands_of_elements_are_one_transaction(nft: Nft) -> None:
     elements = [Element((IPv4Address(number),), None, "x" * 100) for number in range(1, 3001)]
     nft.write(create(PLAIN, *elements))
-    assert set(nft.elements(PLAIN)) == set(elements)
+    # While the kernel still enlarges the set's table, by work of its own, a listing leaves some out.
+    until = time.monotonic() + 5
+    while set(nft.elements(PLAIN)) != set(elements):
+        assert time.monotonic() < until
     with pytest.raises(NftError):
         nft.write(delete(PLAIN, *(each.key for each in elements)) + delete(PLAIN, elements[0].key))
-    assert len(nft.elements(PLAIN)) == 3000
+    assert all(nft.get_all([(PLAIN, each.key) for each in elements]))
 
 
 def test_it_is_written_only_in_known_rules_if_that_is_asked(nft: Nft) -> None:

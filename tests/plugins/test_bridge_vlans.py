@@ -61,6 +61,11 @@ def test_a_kernel_that_does_not_filter_says_so_and_nothing_stays(host: Host) -> 
     assert caught.value.code == 2
     assert list(links()) == ["lo"]
     assert host.held() == {}
+    host.call("STATUS", config)
+    run("ip", "link", "add", "pw0", "type", "bridge")
+    with pytest.raises(CNIError, match="no VLANs on a bridge") as caught:
+        host.call("STATUS", config)
+    assert caught.value.code == 50
 
 
 @kernel
@@ -183,7 +188,11 @@ def test_an_adopted_bridge_must_filter_if_others_use_it(host: Host) -> None:
         host.add(config, host.pod("one"))
     assert caught.value.code == 7
     assert list(links("one")) == ["lo"]
+    with pytest.raises(CNIError, match="bridge pw0: does not filter VLANs") as caught:
+        host.call("STATUS", config)
+    assert caught.value.code == 50
     run("ip", "link", "set", "pw0", "type", "bridge", "vlan_filtering", "1")
+    host.call("STATUS", config)
     host.check(config, "one", host.add(config, "one"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from podwire.dhcp.service import KeeperService, listen
 from podwire.kernel.host import Kernel
 from tests.dhcp.helpers import Server
 from tests.plugins.faults import Faults
-from tests.plugins.helpers import Host, addresses, execute, ip, links, reaches, routes, run
+from tests.plugins.helpers import ROOT, Host, addresses, execute, ip, links, reaches, routes, run
 from tests.plugins.test_bridge_undo import everything
 
 SOCKET = "/run/dhcp-test/sock"
@@ -371,7 +372,9 @@ def test_as_a_program_with_its_daemon(host: Host, server: Server, tmp_path: Path
     bin_dir = tmp_path / "bin"
     bin_dir.mkdir()
     script = bin_dir / "dhcp"
-    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m podwire.plugins dhcp "$@"\n')
+    script.write_text(
+        f'#!/bin/sh\nPYTHONPATH={ROOT}/src exec {sys.executable} -m podwire.plugins dhcp "$@"\n'
+    )
     script.chmod(0o755)
     pid = tmp_path / "pid"
     flags = ["-socketpath", SOCKET, f"-pidfile={pid}", "-broadcast=true", "--store", str(tmp_path / "db")]
@@ -426,6 +429,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 def test_bad_flags_of_the_daemon_are_told(tmp_path: Path, arguments: list[str], said: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "podwire.plugins", "dhcp", "daemon", *arguments],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}/src"},
         capture_output=True,
         text=True,
     )

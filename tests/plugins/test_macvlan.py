@@ -64,6 +64,8 @@ def test_the_default_master_is_the_interface_of_the_default_route(cabled: Host) 
     result = cabled.add(config, "one")
     assert inside()["link_index"] == links()["m0"]["ifindex"]
     cabled.check(config, "one", result)
+    run("ip", "route", "delete", "default")  # the pod does not mind
+    cabled.check(config, "one", result)
 
 
 def test_a_default_route_of_ipv6_will_do(cabled: Host) -> None:

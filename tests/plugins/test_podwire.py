@@ -14,6 +14,7 @@ from podwire.cni.errors import CNIError
 from podwire.kernel import links as kernel_links
 from podwire.kernel import netns
 from podwire.kernel.netlink import RouteSocket
+from podwire.plugins.repair import Attached, Repairer
 from tests.plugins import nat_lab, podwire_lab
 from tests.plugins.helpers import addresses, ip, links, reaches, routes, run, sysctl
 from tests.plugins.podwire_lab import SUBNETS, Node
@@ -451,3 +452,29 @@ def test_an_interface_name_that_the_container_has_is_refused_and_kept(node: Node
     assert links("one") == before
     assert node.held() == {}
     assert podwire_lab.pod_elements() == {}
+
+
+@pytest.mark.parametrize(
+    ("mode", "command"),
+    [
+        ("routed", "ip route del 10.1.0.2"),
+        ("routed", "nft flush set inet podwire pods6"),
+        ("routed", "ip link set {end} down"),
+        ("bridge", "nft flush ruleset"),
+        ("bridge", "nft flush set bridge podwire sources4"),
+        ("bridge", "ip link set {end} nomaster"),
+        ("bridge", "nft delete element inet podwire target_any4 {{ tcp . 8080 }}"),
+    ],
+)
+def test_the_repairer_suspects_whom_something_was_taken_from(node: Node, mode: str, command: str) -> None:
+    config = with_ports(node.network(mode), mapping(8080, 80))
+    results = {"one": node.add(config, node.pod("one"))}
+    text = json.dumps({"cniVersion": "1.1.0", "name": "net", "plugins": [node.network(mode)]})
+    attached = [
+        Attached(text, f"id-{name}", "eth0", tuple(plain(result)), host_ports=True)
+        for name, result in results.items()
+    ]
+    assert Repairer(node.kernel).suspects(attached) == []
+    (end,) = [name for name in links() if name.startswith("pw")]
+    run("sh", "-c", command.format(end=end))
+    assert Repairer(node.kernel).suspects(attached) == attached

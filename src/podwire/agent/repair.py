@@ -20,6 +20,7 @@ from podwire.agent.turns import Waiter
 from podwire.cni.errors import CNIError, UnknownContainer
 from podwire.cni.process import Invocation
 from podwire.kernel.errors import KernelError
+from podwire.plugins import ruleset
 from podwire.plugins.repair import Attached, Repairer
 
 _TURN_SECONDS = 5.0
@@ -42,6 +43,7 @@ class Mender:
         try:
             self._read()
             suspects = {(one.container_id, one.ifname) for one in self._repairer.suspects(self._attached)}
+            suspects |= self._flushed()
         except RecordsBroken:
             return 0
         except KernelError as error:
@@ -53,6 +55,19 @@ class Mender:
             for record in self._records
             if (record.container_id, record.ifname) in suspects and record.id not in self._lost
         )
+
+    def _flushed(self) -> set[tuple[str, str]]:
+        """The attachments of other lists that have something in our table, if a rule of it is missing."""
+        by_rules = [record for record in self._records if self._has_rules(record)]
+        if not by_rules or not ruleset.missing(self._host.kernel.nft):
+            return set()
+        return {(record.container_id, record.ifname) for record in by_rules}
+
+    def _has_rules(self, record: Record) -> bool:
+        if record.plugin == "bridge" or (record.plugin == "portmap" and not _has_ports(record.config)):
+            return False
+        plugin = self._host.plugin(record.plugin)
+        return plugin is not None and plugin.mend is not None
 
     def _read(self) -> None:
         changes = self._host.records.changes
@@ -96,22 +111,23 @@ class Mender:
 
 
 def _attached(records: Iterable[Record]) -> list[Attached]:
-    """The attachments that begin with a bridge of ours, as `Repairer.suspects` wants them."""
+    """The attachments that begin with our bridge or podwire, as `Repairer.suspects` wants them."""
     by_place: dict[tuple[str, str, str], dict[str, Record]] = defaultdict(dict)
     for record in records:
         by_place[record.network, record.container_id, record.ifname][record.plugin] = record
     found = []
     for (name, container_id, ifname), plugins in by_place.items():
-        bridge = plugins.get("bridge")
-        if bridge is None:
+        first = plugins.get("bridge") or plugins.get("podwire")
+        if first is None:
             continue
-        config = msgspec.json.decode(bridge.config)
+        config = msgspec.json.decode(first.config)
         network = msgspec.json.encode(
             {"cniVersion": config.get("cniVersion", ""), "name": name, "plugins": [config]}
         ).decode()
-        result = msgspec.json.decode(bridge.result)
+        result = msgspec.json.decode(first.result)
         ips = tuple(str(ip.get("address", "")).partition("/")[0] for ip in result.get("ips", ()))
-        ports = "portmap" in plugins and _has_ports(plugins["portmap"].config)
+        mapping = first if first.plugin == "podwire" else plugins.get("portmap")
+        ports = mapping is not None and _has_ports(mapping.config)
         found.append(Attached(network, container_id, ifname, ips, host_ports=ports))
     return found
 

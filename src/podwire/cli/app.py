@@ -60,6 +60,7 @@ def _examples(*lines: str) -> str:
     epilog=_examples(
         "up examples/hello               a live table; Ctrl-C leaves the pods running",
         "up DIR --detach                 in the background",
+        "up https://example.com/pods     a Pod or a PodList",
         "up pod.yaml --once && podwire get pods",
     )
 )
@@ -68,8 +69,9 @@ def up(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="PATH",
-            help="Manifests: directories, watched for changes, or single files.  [default: ./manifests]",
+            metavar="PATH|URL",
+            help="Manifests: directories, watched for changes, single files, or URLs, asked each 20 s."
+            "  [default: ./manifests]",
             show_default=False,
         ),
     ] = None,
@@ -109,11 +111,36 @@ def up(
     bridge: Annotated[
         str, typer.Option("--bridge", metavar="NAME", help="The bridge that the pods are on.")
     ] = "podwire0",
+    url_headers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--manifest-url-header",
+            metavar="NAME:VALUE",
+            help="A header for each URL's requests; may be given several times.",
+            show_default=False,
+        ),
+    ] = None,
+    apiserver: Annotated[
+        bool,
+        typer.Option(
+            "--apiserver/--no-apiserver",
+            help="Serve the Kubernetes API for kubectl on a loopback port, and run the pods made there.",
+        ),
+    ] = True,
+    kubeconfig: Annotated[
+        str,
+        typer.Option(
+            "--kubeconfig",
+            metavar="FILE",
+            help="Join that API server as a node, in place of the one inside.",
+            show_default=False,
+        ),
+    ] = "",
     root: Root = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what the node does.")] = False,
     ready_fd: Annotated[int, typer.Option("--ready-fd", hidden=True)] = -1,
 ) -> int:
-    """Be a node: run the pods of the manifests in PATH and show them in a live table.
+    """Be a node: run the pods of manifests and of the Kubernetes API, and show them in a live table.
 
     Ctrl-C ends the node; its pods go on running, and the next `podwire up` takes them over. `podwire down`
     stops and removes everything.
@@ -132,6 +159,9 @@ def up(
             places=Locations.of(root),
             verbose=verbose,
             ready_fd=ready_fd,
+            url_headers=tuple(url_headers or ()),
+            apiserver=apiserver,
+            kubeconfig=kubeconfig,
         )
     )
 
@@ -423,6 +453,30 @@ def install(
             dry_run=dry_run,
         )
     )
+
+
+@app.command(
+    epilog=_examples("apiserver", "apiserver --listen 127.0.0.1:0 --listen unix:/run/podwire/api.sock")
+)
+def apiserver(
+    *,
+    listen: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--listen",
+            metavar="ADDRESS",
+            help="HOST:PORT on loopback, with TLS, or unix:PATH; may be given several times."
+            "  [default: 127.0.0.1:6443]",
+            show_default=False,
+        ),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="A log line for every request.")] = False,
+    root: Root = None,
+) -> int:
+    """Serve the Kubernetes API for this machine, its objects in a file, until SIGTERM or Ctrl-C."""
+    from podwire.cli import apiserver as command
+
+    return command.serve(Locations.of(root), listen or [command.DEFAULT], verbose=verbose)
 
 
 @app.command()

@@ -17,6 +17,8 @@ DEFAULT_MANIFESTS = Path("manifests")
 _LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _NODE_NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _LINK_NAME = re.compile(r"(?:(?![/:%])[!-~])+")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\t -~\x80-\xff]*")
 _SETTINGS_FOR_ALL = frozenset({"all", "default"})
 _NOT_FOR_PODS: tuple[Network, ...] = tuple(
     ipaddress.ip_network(network)
@@ -54,11 +56,16 @@ def libnftables() -> None:
         ) from error
 
 
-def manifests(arguments: Sequence[str]) -> tuple[Path, ...]:
-    """The paths to run, absolute; ``./manifests`` if none is given."""
+def manifests(arguments: Sequence[str], *, needed: bool = True) -> tuple[Path, ...]:
+    """The paths among the arguments, absolute; ``./manifests`` if there are no arguments.
+
+    Without that directory an error, unless pods can come from elsewhere (``needed`` is False).
+    """
     if not arguments:
         if DEFAULT_MANIFESTS.is_dir():
             return (DEFAULT_MANIFESTS.absolute(),)
+        if not needed:
+            return ()
         raise usage(
             "no PATH given, and there is no ./manifests here",
             hint="Say which manifests to run: podwire up DIR (or FILE)",
@@ -67,11 +74,8 @@ def manifests(arguments: Sequence[str]) -> tuple[Path, ...]:
     for argument in arguments:
         if not argument:
             raise usage("PATH is empty", hint="The directory that you are in is: podwire up .")
-        if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", argument):
-            raise usage(
-                f"{argument}: manifests from a URL are not supported yet",
-                hint="Save it to a file and give that.",
-            )
+        if _is_url(argument):
+            continue
         path = Path(argument).absolute()
         try:
             path.stat()
@@ -86,6 +90,62 @@ def manifests(arguments: Sequence[str]) -> tuple[Path, ...]:
             raise CommandError(f"{argument}: not readable")
         found[path] = None
     return tuple(found)
+
+
+def urls(arguments: Sequence[str]) -> tuple[str, ...]:
+    """The URLs among the arguments."""
+    return tuple(dict.fromkeys(_url(argument) for argument in arguments if _is_url(argument)))
+
+
+def _is_url(argument: str) -> bool:
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", argument) is not None
+
+
+def _url(text: str) -> str:
+    """A URL that pods can be read from."""
+    from yarl import URL
+
+    try:
+        url = URL(text)
+        host = url.host
+    except ValueError as error:
+        raise usage(f"{text!r} is not a URL: {error}") from error
+    if url.scheme not in ("http", "https"):
+        raise usage(
+            f"{text}: manifests are read over http and https, not {url.scheme}",
+            hint="Save it to a file and give that.",
+        )
+    if not host or not text.isprintable():
+        raise usage(
+            f"{text!r} is not a URL: " + ("a character that cannot be printed" if host else "no host")
+        )
+    return text
+
+
+def url_headers(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The name and value of each ``--manifest-url-header``."""
+    found = []
+    for text in texts:
+        name, colon, value = text.partition(":")
+        if not colon or not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value.strip()):
+            raise usage(
+                f"--manifest-url-header {name!r}: a header is NAME:VALUE, as in Metadata-Flavor:Google"
+            )
+        found.append((name, value.strip()))
+    return tuple(found)
+
+
+def kubeconfig(text: str) -> Path:
+    """A kubeconfig that can be read, absolute."""
+    path = Path(text).absolute()
+    try:
+        if not path.is_file():
+            raise CommandError(f"--kubeconfig {text}: " + ("not a file" if path.exists() else "no such file"))
+        if not os.access(path, os.R_OK):
+            raise CommandError(f"--kubeconfig {text}: not readable")
+    except (OSError, ValueError) as error:
+        raise CommandError(f"--kubeconfig {text!r}: {error}") from error
+    return path
 
 
 def node_name(given: str | None) -> str:

@@ -7,18 +7,25 @@ import contextlib
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeVar
 
-from podwire.cli import assembly, detach, live, nodelog, output, rows
+from podwire.apiserver.streaming.service import Streaming
+from podwire.cli import assembly, detach, joining, live, nodelog, output, rows
 from podwire.cli.errors import CommandError
+from podwire.cli.podstreams import NodeStreams
 from podwire.kernel.host import Kernel
 from podwire.kube.objects import Pod
 from podwire.node.board import Feed, WatchTooSlow
+from podwire.node.membership import Membership
 from podwire.node.server import Server
 from podwire.node.service import Node
+from podwire.sources.api import APISource
 from podwire.sources.file import FileSource
+from podwire.sources.http import HTTPSource
 from podwire.sources.mux import Mux
+from podwire.sources.updates import Source
 
 if TYPE_CHECKING:
     from podwire.cli.up import Plan
@@ -41,20 +48,64 @@ async def serve(plan: Plan) -> int:
         kernel = stack.enter_context(Kernel.open())
         network = assembly.network(plan.places, plan.bridge, plan.cidrs)
         runtime = await stack.enter_async_context(assembly.runtime(plan.places, kernel, network))
-        mux = Mux(FileSource.name)
+        joined = await _join(plan, stack)
+        sources = _sources(plan)
+        names = [source.name for source in sources]
+        mux = Mux(*names, *([APISource.name] if joined is not None else []))
         node = Node(runtime, mux, plan.node_name, root=plan.places.state, pod_cidrs=plan.cidrs)
-        source = FileSource(plan.manifests, plan.node_name, keep=plan.places.manifests)
-        return await _Process(plan, node, mux, source).run(ending)
+        membership = None
+        if joined is not None:
+            membership = Membership(joined.client, node, make_namespaces=joined.server is not None)
+            sources.append(membership.source)
+            if joined.server is not None:
+                streaming = Streaming(NodeStreams(node))
+                stack.push_async_callback(streaming.close)
+                joined.server.use_backend(streaming)
+                output.say(_invitation(plan, joined))
+        return await _Process(plan, node, mux, sources, membership).run(ending)
+
+
+async def _join(plan: Plan, stack: AsyncExitStack) -> joining.Joined | None:
+    """The API server that the node belongs to, until ``stack`` is left."""
+    if plan.kubeconfig is not None:
+        return await stack.enter_async_context(joining.joined(plan.kubeconfig))
+    if plan.apiserver:
+        return await stack.enter_async_context(joining.embedded(plan.places))
+    return None
+
+
+def _invitation(plan: Plan, joined: joining.Joined) -> str:
+    if joined.kubeconfig is None:
+        return f"The API server has no loopback address here: it answers on {plan.places.apiserver_socket}."
+    return f"The API server answers: kubectl --kubeconfig {joined.kubeconfig} get pods -A"
+
+
+def _sources(plan: Plan) -> list[Source]:
+    """Where the pods come from besides the API."""
+    found: list[Source] = []
+    if plan.manifests:
+        found.append(FileSource(plan.manifests, plan.node_name, keep=plan.places.manifests))
+    if plan.urls:
+        found.append(HTTPSource(plan.urls, plan.node_name, headers=plan.url_headers, keep=plan.places.pages))
+    return found
 
 
 class _Process:
     """The tasks of a node's process, from start to end."""
 
-    def __init__(self, plan: Plan, node: Node, mux: Mux, source: FileSource) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        node: Node,
+        mux: Mux,
+        sources: Sequence[Source],
+        membership: Membership | None,
+    ) -> None:
         self._plan = plan
         self._node = node
         self._mux = mux
-        self._source = source
+        self._sources = sources
+        self._membership = membership
         title = f"node {plan.node_name}"
         self._view: live.View = live.TableView(title) if sys.stdout.isatty() else live.LineView()
         self._changed = asyncio.Event()
@@ -67,10 +118,15 @@ class _Process:
             await self._started(node)
             async with Server(self._node, self._plan.places.socket):
                 others = {
-                    asyncio.create_task(self._source.run(self._mux.merge), name="source"),
+                    *(
+                        asyncio.create_task(source.run(self._mux.merge), name=f"{source.name} source")
+                        for source in self._sources
+                    ),
                     asyncio.create_task(self._show(), name="view"),
                     asyncio.create_task(_when(ending), name="signal"),
                 }
+                if self._membership is not None:
+                    others.add(asyncio.create_task(self._membership.run(), name="membership"))
                 if self._plan.waiter is not None:
                     others.add(asyncio.create_task(self._log(), name="log"))
                     self._plan.waiter.tell(detach.Started())

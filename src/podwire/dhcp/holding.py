@@ -219,8 +219,9 @@ class Holding:
                     self._bound(lease, renewed)
                 case Lost(lease=lease, reason=reason):
                     _log.warning("%s: lost %s: %s; the interface goes down", self.key, lease.address, reason)
-                    self._stripped = lease, interface.strip(self.place, self.key.ifname, lease)
+                    self._stripped = lease, []
                     self._write(lease, lost=True)
+                    self._stripped = lease, interface.strip(self.place, self.key.ifname, lease)
                 case Resumed():
                     self.verify()
                     interface.bring_up(self.place, self.key.ifname)

@@ -49,6 +49,8 @@ SPREAD_SECONDS = 10.0
 """Over which time the leases of many containers are confirmed after a start, at most."""
 _SPREAD_EACH = 0.02
 _CANCEL_TICK = 0.2
+_FAULT_SECONDS = 60.0
+"""When a lease is looked at again after a fault of ours."""
 
 
 def boot_time() -> float:
@@ -238,8 +240,8 @@ class LeaseKeeper:
     def _tick(self) -> None:
         now = self._clock()
         for holding in list(self._holdings.values()):
-            if holding.due <= now:
-                self._safely(str(holding.key), partial(holding.tick, now))
+            if holding.due <= now and not self._safely(str(holding.key), partial(holding.tick, now)):
+                holding.client.due = now + _FAULT_SECONDS
         if now >= self._next_sweep:
             self._next_sweep = now + SWEEP_SECONDS
             self._sweep()
@@ -258,12 +260,14 @@ class LeaseKeeper:
                 self._watched[key] = port, port.fileno()
                 self._selector.register(port.fileno(), selectors.EVENT_READ, key)
 
-    def _safely(self, what: str, function: Callable[[], object]) -> None:
-        """Keep one lease's trouble from all the others."""
+    def _safely(self, what: str, function: Callable[[], object]) -> bool:
+        """Keep one lease's trouble from all the others; False if there was any."""
         try:
             function()
         except Exception:  # noqa: BLE001 - told, and the others go on
             _log.exception("%s failed", what)
+            return False
+        return True
 
     def _stop(self) -> None:
         with self._lock:

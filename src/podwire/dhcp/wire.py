@@ -5,6 +5,7 @@ The same calls as a keeper in process has: `Keeper` is what both are.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -124,5 +125,5 @@ def read_line(connection: socket.socket) -> bytes:
             break
         line += part
         if len(line) > LONGEST_LINE:
-            raise OSError(90, os.strerror(90))
+            raise OSError(errno.EMSGSIZE, os.strerror(errno.EMSGSIZE))
     return bytes(line)

@@ -99,8 +99,8 @@ def delete(
     after translation; ``where`` judges what is left. The addresses, if any, set the IP version; otherwise it
     is ``family`` (4, 6, None: both). To find an entry by netlink the kernel locks each bucket of its table in
     turn, for each version (15 ms where it has 262,144); so that is done only where the list in /proc, a
-    fiftieth of the cost, has an entry that may be meant, or cannot be had. Works in ``netns``, or in the calling thread's namespace.
-    Entries that end meanwhile are no error. Raises :class:`KernelError`.
+    fiftieth of the cost, has an entry that may be meant, or cannot be had. Works in ``netns``, or in the
+    calling thread's namespace. Entries that end meanwhile are no error. Raises :class:`KernelError`.
     """
     address = original_destination or reply_source
     wanted = {

@@ -1,6 +1,6 @@
 """Quick questions about one network device, by ioctl(2): a tenth of what a look-up by rtnetlink costs.
 
-Sources: netdevice(7), linux/sockios.h.
+Sources: netdevice(7), linux/sockios.h, socket(7).
 """
 
 from __future__ import annotations
@@ -20,8 +20,26 @@ _SIOCGIFNAME = 0x8910
 _SIOCGIFFLAGS = 0x8913
 _SIOCGIFMTU = 0x8921
 _SIOCGIFINDEX = 0x8933
+_NAME_SIZE = 16  # with the NUL
 _FLAGS = struct.Struct("16sH22x")
 _INDEX = struct.Struct("16si20x")
+
+
+def find(sock: RouteSocket, name: str) -> int:
+    """The index of the device of this name; 0 if there is none.
+
+    Not by ioctl, which makes the kernel look for a module of that name where there is no device (dev_load),
+    by running modprobe; nor does this wait for the lock of rtnetlink, or let another thread of Python in.
+    """
+    raw = _raw(name)
+    if not 0 < len(raw) < _NAME_SIZE:
+        return 0
+    try:
+        return sock.device_index(raw)
+    except OSError as error:
+        if error.errno == errno.ENODEV:
+            return 0
+        raise KernelError(error.errno or errno.EIO, "look up link", name) from error
 
 
 def flags(sock: RouteSocket, name: str) -> int:

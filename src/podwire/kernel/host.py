@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from types import TracebackType
@@ -31,6 +32,12 @@ class Kernel:
     def open(cls) -> Self:
         """Take the calling thread's namespace as the host's."""
         return cls(netns.current())
+
+    @property
+    def away(self) -> Netns | None:
+        """The host's namespace, or None if the calling thread is in it and need not enter it."""
+        here = os.stat("/proc/thread-self/ns/net")  # noqa: PTH116
+        return None if (here.st_dev, here.st_ino) == self.netns.identity else self.netns
 
     def route(self) -> RouteSocket:
         """The calling thread's socket in the host's namespace; it ends with the thread or this object."""

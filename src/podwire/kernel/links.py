@@ -9,6 +9,7 @@ The kernel drops an alias in the message that makes a link, so only :func:`confi
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from podwire.kernel import message as nl
@@ -332,6 +333,19 @@ def get(sock: RouteSocket, target: int | str, *, details: bool = True) -> Link |
     if kind != NEWLINK:
         raise MalformedReply("link", f"message type {kind} in answer to RTM_GETLINK")
     return parse(reply, details=details)
+
+
+def get_all(sock: RouteSocket, indexes: Sequence[int]) -> list[Link | None]:
+    """Look links up in one system call, as `get` does without ``details``. Raises :class:`KernelError`."""
+    found: list[Link | None] = []
+    for answer in sock.ask([_question(index) for index in indexes]):
+        if isinstance(answer, KernelError):
+            if answer.errno != errno.ENODEV:
+                raise answer
+            found.append(None)
+        else:
+            found.append(parse(answer[1], details=False))
+    return found
 
 
 def state(sock: RouteSocket, target: int | str) -> tuple[str, bool]:

@@ -9,7 +9,7 @@ import contextlib
 import errno
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -29,6 +29,7 @@ _EXT_ACK = 11
 _GET_STRICT_CHK = 12
 _SO_SNDBUFFORCE = 32
 _SO_RCVBUFFORCE = 33
+_SO_BINDTOIFINDEX = 62
 _MSG_TRUNC = 0x20
 
 ERROR = 2
@@ -101,6 +102,28 @@ class NetlinkSocket:
                     raise failure(message, flags, body)
                 return kind, body
 
+    def ask(self, questions: Sequence[Message]) -> list[tuple[int, bytes] | KernelError]:
+        """Send questions that have one answer each in one system call; the answer or the refusal of each."""
+        if not questions:
+            return []
+        first = self._next(len(questions))
+        self._write(
+            questions[0],
+            [
+                part
+                for number, message in enumerate(questions, first)
+                for part in (header(message, nl.REQUEST, number), message.body)
+            ],
+        )
+        answers: dict[int, tuple[int, bytes] | KernelError] = {}
+        while len(answers) < len(questions):
+            for kind, flags, number, body in split(self._read(questions[0])):
+                if first <= number < first + len(questions):
+                    refused = kind == ERROR
+                    question = questions[number - first]
+                    answers[number] = failure(question, flags, body) if refused else (kind, body)
+        return [answers[number] for number in range(first, first + len(questions))]
+
     def dump(self, message: Message) -> list[tuple[int, bytes]]:
         """Send a listing request; return the type and body of each entry of a consistent table.
 
@@ -125,6 +148,14 @@ class NetlinkSocket:
     def fileno(self) -> int:
         """The file descriptor, -1 once closed."""
         return self._socket.fileno()
+
+    def device_index(self, name: bytes) -> int:
+        """The index of the namespace's device of this name, of 1 to 15 bytes. Raises OSError, ENODEV without.
+
+        By binding this socket to it (socket(7), SO_BINDTODEVICE), which means nothing to netlink.
+        """
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name)
+        return self._socket.getsockopt(socket.SOL_SOCKET, _SO_BINDTOIFINDEX)
 
     def __enter__(self) -> Self:
         return self
@@ -175,30 +206,32 @@ class NetlinkSocket:
         return bytes(self._view[:size])
 
     def _send(self, messages: tuple[Message, ...]) -> KernelError | None:
+        """Send one batch; only its last message asks for an acknowledgement.
+
+        The kernel works through a batch in the order of its messages before the system call returns
+        (netlink_rcv_skb), and a refusal needs no asking: the answer to the last one comes behind all others.
+        """
         first = self._next(len(messages))
+        last = first + len(messages) - 1
         parts: list[bytes] = []
-        sequence = first
-        for message in messages:
-            parts.append(header(message, nl.REQUEST | nl.ACK, sequence))
+        for sequence, message in enumerate(messages, first):
+            parts.append(header(message, nl.REQUEST | nl.ACK if sequence == last else nl.REQUEST, sequence))
             parts.append(message.body)
-            sequence += 1
         self._write(messages[0], parts)
-        waiting = len(messages)
         refusal: KernelError | None = None
-        while waiting:
+        while True:
             size = self._receive(messages[0])
             if size == _ACK.size:
                 _, kind, _, number, _, code, _ = _ACK.unpack_from(self._buffer)
-                if kind == ERROR and code == 0 and first <= number < sequence:
-                    waiting -= 1
-                    continue
+                if kind == ERROR and code == 0 and number == last:
+                    return refusal
             for kind, flags, number, body in split(bytes(self._view[:size])):
-                if kind != ERROR or not first <= number < sequence:
+                if kind != ERROR or not first <= number <= last:
                     continue
-                waiting -= 1
                 if refusal is None and S32.unpack(body):
                     refusal = failure(messages[number - first], flags, body)
-        return refusal
+                if number == last:
+                    return refusal
 
     def _discard(self) -> None:
         """Drop the answers that have come and nobody waits for."""

@@ -57,16 +57,25 @@ class GoneLinks:
         return self._socket.fileno()
 
     def read(self) -> list[int]:
-        """Wait for the next announcement. KernelError with ENOBUFS means that some were lost."""
-        try:
-            data = self._socket.recv(65536)
-        except OSError as error:
-            raise KernelError(error.errno or errno.EIO, "read", "link announcements") from error
-        return [
-            _INDEX.unpack_from(body)[0]
-            for kind, _, _, body in split(data)
-            if kind == links.DELLINK and len(body) >= _INDEX.size and body[0] == _AF_UNSPEC
-        ]
+        """Wait for the next announcement, and take what has come with it.
+
+        KernelError with ENOBUFS means that some were lost.
+        """
+        gone: list[int] = []
+        flags = 0
+        while True:
+            try:
+                data = self._socket.recv(65536, flags)
+            except BlockingIOError:
+                return gone
+            except OSError as error:
+                raise KernelError(error.errno or errno.EIO, "read", "link announcements") from error
+            gone += (
+                _INDEX.unpack_from(body)[0]
+                for kind, _, _, body in split(data)
+                if kind == links.DELLINK and len(body) >= _INDEX.size and body[0] == _AF_UNSPEC
+            )
+            flags = socket.MSG_DONTWAIT
 
     def close(self) -> None:
         """Unsubscribe."""

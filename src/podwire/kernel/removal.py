@@ -3,7 +3,8 @@
 The answer to RTM_DELLINK takes 17 to 25 ms, since it waits for RCU callbacks, but the link and its peer are
 gone for every observer when RTM_DELLINK is announced, after 1 ms. So helper threads send the requests and
 wait for the answers, while the caller waits for the announcement alone. Links that are to go while another
-deletion holds the kernel's lock go together: they are put into one link group, and the group is deleted.
+deletion holds the kernel's lock go together: they are looked at in one system call, put into one link group,
+and the group is deleted.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
+
+import msgspec
 
 from podwire.kernel import links, netns
 from podwire.kernel.errors import KernelError
@@ -29,27 +32,65 @@ _HELPERS = 8
 _OPERATION = "delete link"
 
 
+class Candidate(msgspec.Struct, frozen=True):
+    """A link to be removed if ``ours`` says so of it, as it is just before; else it stays, which is success.
+
+    ``ours`` must be quick: no other removal goes on meanwhile. The link that it sees is without details.
+    """
+
+    index: int
+    name: str
+    ours: Callable[[Link], bool]
+
+
+Target = int | str | Link | Candidate
+
+
 class _Waiter:
     """One caller: how many of its links are still there, and what went wrong."""
 
-    __slots__ = ("errors", "event", "left")
+    __slots__ = ("_done", "errors", "left")
 
     def __init__(self, left: int) -> None:
         self.left = left
         self.errors: list[KernelError] = []
-        self.event = threading.Event()
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def end(self) -> None:
+        """Let the caller go on; once."""
+        self._done.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for `end`; False if it took longer."""
+        return self._done.acquire(timeout=seconds)
 
 
 class _Removal:
-    """One link on its way out, and who waits for it."""
+    """One link on its way out, who waits for it, and what must be true of it (any of ``conditions``)."""
 
-    __slots__ = ("done", "link", "sent", "waiters")
+    __slots__ = ("conditions", "done", "group", "index", "name", "sent", "waiters")
 
-    def __init__(self, link: Link) -> None:
-        self.link = link
+    def __init__(self, link: Link | Candidate) -> None:
+        self.index = link.index
+        self.name = link.name
+        self.group = 0 if isinstance(link, Candidate) else link.group
+        self.conditions: list[Callable[[Link], bool]] | None = [] if isinstance(link, Candidate) else None
         self.sent = False
         self.done = False
         self.waiters: list[_Waiter] = []
+
+    def join(self, link: Link | Candidate, waiter: _Waiter) -> None:
+        """One more caller; with the remover's lock held."""
+        self.waiters.append(waiter)
+        if not isinstance(link, Candidate):
+            self.conditions = None
+        elif self.conditions is not None:
+            self.conditions.append(link.ours)
+
+    def wanted(self, link: Link) -> bool:
+        """Whether any caller wants it gone as it is now; with the remover's lock held."""
+        return self.conditions is None or any(ours(link) for ours in self.conditions)
 
 
 class LinkRemover:
@@ -67,6 +108,7 @@ class LinkRemover:
         self._helpers: list[threading.Thread] = []
         self._listener: threading.Thread | None = None
         self._closed = False
+        self._group = 0
         self._lookup_lock = threading.Lock()
         with contextlib.ExitStack() as undo:
             if self._owned is not None:
@@ -76,8 +118,10 @@ class LinkRemover:
             undo.pop_all()
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)
 
-    def remove(self, *targets: int | str | Link, timeout: float = 15.0) -> None:
-        """Delete links by name or index, or as just read; return when every one is announced or was gone.
+    def remove(self, *targets: Target, timeout: float = 15.0) -> None:
+        """Delete links by name or index, as just read, or as `Candidate`.
+
+        Returns when every one is announced, or was gone, or is not to be removed.
 
         ``timeout`` is in seconds. Raises :class:`KernelError` of the first link that the kernel refused (the
         others' as notes on it), with ETIMEDOUT for links that are still there at the end, with ESHUTDOWN once
@@ -94,13 +138,14 @@ class LinkRemover:
                 if removal is None:
                     removal = self._pending[link.index] = _Removal(link)
                     self._queue.append(removal)
-                removal.waiters.append(waiter)
+                removal.join(link, waiter)
             if self._queue:
                 self._start_threads()
-                self._work.notify()
+                if not self._announcing:
+                    self._work.notify()
         if not found:
             return
-        if not waiter.event.wait(max(0.0, end - time.monotonic())):
+        if not waiter.wait(max(0.0, end - time.monotonic())):
             with self._lock:
                 names = [link.name for link in found.values() if link.index in self._pending]
             if names:
@@ -141,11 +186,11 @@ class LinkRemover:
     ) -> None:
         self.close()
 
-    def _resolve(self, targets: Iterable[int | str | Link]) -> dict[int, Link]:
+    def _resolve(self, targets: Iterable[Target]) -> dict[int, Link | Candidate]:
         # A name may be given to a new link as soon as the old one is gone, so only indexes are waited for.
-        found = {}
+        found: dict[int, Link | Candidate] = {}
         for target in targets:
-            if isinstance(target, Link):
+            if isinstance(target, Link | Candidate):
                 found[target.index] = target
                 continue
             with self._lookup_lock:
@@ -165,8 +210,7 @@ class LinkRemover:
             # Without a listener the answers alone end a removal; without a helper nothing does.
             if not self._helpers:
                 for removal in self._queue:
-                    name = removal.link.name
-                    self._finish(removal, KernelError(errno.EAGAIN, _OPERATION, name, str(error)))
+                    self._finish(removal, KernelError(errno.EAGAIN, _OPERATION, removal.name, str(error)))
                 self._queue.clear()
 
     def _listen(self) -> None:
@@ -201,13 +245,14 @@ class LinkRemover:
                 try:
                     if sock is None:
                         sock = RouteSocket.open(self._netns)
-                    if len(batch) > 1:
-                        group = group or _unused_group(sock)
-                        _delete_group(sock, batch, group)
-                    for removal in batch:
+                    left = self._examined(sock, batch)
+                    if len(left) > 1:
+                        group = group or self._unused_group(sock)
+                        _delete_group(sock, left, group)
+                    for removal in left:
                         # Done already, once its announcement was read.
                         if not removal.done:
-                            self._end([removal], _delete(sock, removal.link))
+                            self._end([removal], _delete(sock, removal))
                 except KernelError as error:
                     self._end(batch, error)
                 with self._lock:
@@ -215,6 +260,28 @@ class LinkRemover:
         finally:
             if sock is not None:
                 sock.close()
+
+    def _examined(self, sock: RouteSocket, batch: list[_Removal]) -> list[_Removal]:
+        """Those that are to be removed; the others are done."""
+        unsure = [removal for removal in batch if removal.conditions is not None]
+        if not unsure:
+            return batch
+        found = links.get_all(sock, [removal.index for removal in unsure])
+        with self._lock:
+            for removal, link in zip(unsure, found, strict=True):
+                if link is None or not removal.wanted(link):
+                    self._finish(removal)
+                else:
+                    removal.group = link.group
+        return [removal for removal in batch if not removal.done]
+
+    def _unused_group(self, sock: RouteSocket) -> int:
+        """A group of links for one helper, and nobody's so far."""
+        with self._lookup_lock:
+            if not self._group:
+                self._group = _unused_groups(sock)
+            self._group += 1
+            return self._group
 
     def _take(self) -> list[_Removal]:
         """Wait for work; none means the end.
@@ -247,17 +314,20 @@ class LinkRemover:
         if removal.done:
             return
         removal.done = True
-        del self._pending[removal.link.index]
+        del self._pending[removal.index]
         for waiter in removal.waiters:
             waiter.left -= 1
             if error is not None:
                 waiter.errors.append(error)
             if waiter.left == 0:
-                waiter.event.set()
+                waiter.end()
         if removal.sent:
             self._announcing -= 1
             if self._announcing == 0:
-                self._work.notify_all()
+                if self._closed:
+                    self._work.notify_all()
+                elif self._queue:
+                    self._work.notify()
 
 
 def _start(body: Callable[[], None], name: str) -> threading.Thread:
@@ -266,33 +336,34 @@ def _start(body: Callable[[], None], name: str) -> threading.Thread:
     return thread
 
 
-def _delete(sock: RouteSocket, link: Link) -> KernelError | None:
+def _delete(sock: RouteSocket, removal: _Removal) -> KernelError | None:
     try:
-        sock.send(links.delete(link.index))
+        sock.send(links.delete(removal.index))
     except KernelError as error:
         if error.errno != errno.ENODEV:
-            return KernelError(error.errno, _OPERATION, link.name, error.detail)
+            return KernelError(error.errno, _OPERATION, removal.name, error.detail)
     return None
 
 
-def _unused_group(sock: RouteSocket) -> int:
+def _unused_groups(sock: RouteSocket) -> int:
+    """The number before `_HELPERS` successive groups that no link is in."""
     taken = {link.group for link in links.list_links(sock)}
     while True:
-        group = 1 << 30 | int.from_bytes(os.urandom(4), "big") >> 2
-        if group not in taken:
-            return group
+        before = 1 << 30 | int.from_bytes(os.urandom(4), "big") >> 2
+        if taken.isdisjoint(range(before + 1, before + 1 + _HELPERS)):
+            return before
 
 
-def _delete_group(sock: RouteSocket, batch: list[_Removal], group: int) -> None:
+def _delete_group(sock: RouteSocket, batch: Sequence[_Removal], group: int) -> None:
     """Delete what can be deleted together; what is left is for the caller to try, and to report, singly."""
-    with contextlib.suppress(KernelError):
-        sock.send(*(links.configure(removal.link.index, group=group) for removal in batch))
     try:
-        sock.send(links.delete_group(group))
+        sock.send(
+            *(links.configure(removal.index, group=group) for removal in batch), links.delete_group(group)
+        )
     except KernelError:
         with contextlib.suppress(KernelError):
-            sock.send(*(links.configure(removal.link.index, group=removal.link.group) for removal in batch))
+            sock.send(*(links.configure(removal.index, group=removal.group) for removal in batch))
 
 
-def _name(target: int | str | Link) -> str:
-    return target.name if isinstance(target, Link) else str(target)
+def _name(target: Target) -> str:
+    return target.name if isinstance(target, Link | Candidate) else str(target)

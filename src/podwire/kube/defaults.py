@@ -35,6 +35,8 @@ CONFIG_SEEN = "kubernetes.io/config.seen"
 CONFIG_MIRROR = "kubernetes.io/config.mirror"
 
 DEFAULT_NAMESPACE = "default"
+NAME_LIMIT = 253
+"""Characters of a pod's name at most (RFC 1123 subdomain)."""
 
 
 def static_pod(pod: Pod, *, node_name: str, source: str, path: str, tolerate: bool = True) -> Pod:
@@ -46,7 +48,7 @@ def static_pod(pod: Pod, *, node_name: str, source: str, path: str, tolerate: bo
     tolerations = [*spec.tolerations]
     if tolerate and not any(t.operator == "Exists" and t.effect == "NoExecute" for t in tolerations):
         tolerations.append(Toleration(operator="Exists", effect="NoExecute"))
-    annotations = {k: v for k, v in metadata.annotations.items() if k != CONFIG_SEEN}
+    annotations = {k: v for k, v in metadata.annotations.items() if k not in (CONFIG_SEEN, CONFIG_MIRROR)}
     annotations[CONFIG_SOURCE] = source
     named = replace(
         pod,

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from podwire.kube import yamltree
 from podwire.kube.errors import FieldError, ManifestError
 from podwire.kube.objects import Pod
 from podwire.kube.references import validate_static
 from podwire.kube.rules import Invalid
-from podwire.kube.schema import Fault, decode, find, shown
+from podwire.kube.schema import Fault, child, decode, find, shown
 from podwire.kube.validation import ambiguities, validate_pod
-from podwire.kube.yamltree import Mapping, Node, Scalar, TreeError
+from podwire.kube.yamltree import Mapping, Node, Scalar, Sequence, TreeError
 
 FAILED_PARSE = "FailedParse"
 FAILED_VALIDATION = "FailedValidation"
+_LISTS = ("PodList", "List")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,81 @@ def load_manifest(data: bytes | str, file: str = "", *, static: bool = True) -> 
     if invalid:
         raise ManifestError(FAILED_VALIDATION, _placed(file, root, invalid), _name(root))
     return Loaded(pod, tuple(_placed(file, root, ambiguities(pod))))
+
+
+def load_manifests(data: bytes | str, file: str = "", *, static: bool = True) -> list[Loaded]:
+    """The pods in ``data``: one Pod, a PodList (or List), or a list of Pods; none if there is nothing in it.
+
+    Raises ManifestError with the faults of all pods; one faulty pod spoils all.
+    """
+    try:
+        text = data if isinstance(data, str) else yamltree.decode_text(data)
+        documents = yamltree.parse(text.removeprefix("\ufeff"))
+    except TreeError as error:
+        fault = FieldError(file, error.line, error.column, "", "", error.message)
+        raise ManifestError(FAILED_PARSE, [fault]) from error
+    if not documents:
+        return []
+    root = documents[0]
+    faults = _not_pods(documents)
+    if faults:
+        raise ManifestError(FAILED_PARSE, _located(file, faults))
+    loaded: list[Loaded] = []
+    errors: list[FieldError] = []
+    reason = FAILED_VALIDATION
+    for path, node in _items(root):
+        pod, faults = decode(node, Pod, path)
+        if pod is None:
+            reason = FAILED_PARSE
+            errors += _located(file, faults)
+            continue
+        invalid = [*validate_pod(pod), *(validate_static(pod) if static else ())]
+        errors += [replace(e, field=child(path, e.field)) for e in _placed(file, node, invalid)]
+        loaded.append(Loaded(pod, tuple(_placed(file, node, ambiguities(pod)))))
+    if errors:
+        raise ManifestError(reason, errors, _name(root) if isinstance(root, Mapping) else "")
+    return loaded
+
+
+def _items(root: Node) -> list[tuple[str, Node]]:
+    """Each pod's node with its field path: empty where the whole document is the pod."""
+    if isinstance(root, Sequence):
+        return [(f"[{index}]", node) for index, node in enumerate(root.items or [])]
+    kind = _top(root, "kind") if isinstance(root, Mapping) else None
+    if kind is None or kind.text not in _LISTS:
+        return [("", root)]
+    items = find(root, "items")
+    listed = items.items if isinstance(items, Sequence) else None
+    return [(f"items[{index}]", node) for index, node in enumerate(listed or [])]
+
+
+def _not_pods(documents: list[Node]) -> list[Fault]:
+    """What makes the text neither a Pod nor a list of Pods."""
+    root = documents[0]
+    kind = _top(root, "kind") if isinstance(root, Mapping) else None
+    if not isinstance(root, Sequence) and (kind is None or kind.text not in _LISTS):
+        return _not_a_pod(documents)
+    if len(documents) > 1:
+        return [Fault(documents[1], "", "", "a second document begins here: write a PodList")]
+    items = find(root, "items") if kind is not None else None
+    if items is root:
+        return [Fault(root, "items", "", "this field is required: an empty list is []")]
+    if isinstance(items, Mapping) or (isinstance(items, Scalar) and yamltree.scalar_value(items) is not None):
+        return [Fault(items, "items", shown(items), "a list is expected here")]
+    return [
+        Fault(fault.node, child(path, fault.field) if fault.field else path, fault.value, fault.message)
+        for path, node in _items(root)
+        for fault in _not_an_item(node, in_list=kind is not None)
+    ]
+
+
+def _not_an_item(node: Node, *, in_list: bool) -> list[Fault]:
+    """As for a document, except that the items of a typed list need not say what they are."""
+    if in_list and isinstance(node, Mapping):
+        stated = {name: _top(node, name) for name in ("kind", "apiVersion")}
+        if all(value is None for value in stated.values()):
+            return []
+    return _not_a_pod([node])
 
 
 def _not_a_pod(documents: list[Node]) -> list[Fault]:

@@ -15,6 +15,7 @@ from podwire.kube.objects import Event, ObjectReference, Pod
 from podwire.node.admission import HostPorts
 from podwire.node.board import Board
 from podwire.node.cache import RuntimeCache
+from podwire.node.claims import Claims
 from podwire.node.clock import Clock, SystemClock
 from podwire.node.context import Context, NetworkGate
 from podwire.node.deadlines import Deadlines
@@ -26,9 +27,9 @@ from podwire.node.volumes import Volumes
 from podwire.node.workers import Workers
 from podwire.runtime.api import ContainerEvent, RuntimeCondition, RuntimeService
 from podwire.runtime.errors import RuntimeFault
-from podwire.sources.mux import Mux, is_mirror, is_static
+from podwire.sources.mux import Mux, is_static
 from podwire.sources.problems import ProblemChange, SourceProblem
-from podwire.sources.updates import Op, PodUpdate
+from podwire.sources.updates import PodUpdate
 
 HOUSEKEEPING = 2.0
 RELIST = 10.0
@@ -77,10 +78,14 @@ class Node:
         self.recorder.listener = self.board.events.send
         self.runtime_version = ("", "")
         self.started_at = self.clock.wall()
-        self._workers = Workers()
+        self._listeners: list[Callable[[str, str], None]] = []
+        self._workers = Workers(self._tell)
         self._cache = RuntimeCache(self.runtime, self._workers.poke)
         self._network = NetworkGate(self.runtime, self.clock)
         self._host_ips: tuple[str, ...] = host_ips
+        self._claims = Claims()
+        self._deleted: set[str] = set()
+        """UIDs that the API server has given a deletionTimestamp and still holds."""
         self._volumes = Volumes(root)
         self._ending = False
         self._stop = asyncio.Event()
@@ -102,6 +107,19 @@ class Node:
     def observed(self, pod: Pod) -> Observed:
         """What the runtime has of the pod."""
         return self._cache.observed(pod.metadata.uid)
+
+    def subscribe(self, listener: Callable[[str, str], None]) -> None:
+        """Call ``listener`` with UID and namespace/name of each pod whose source or whose end told news."""
+        self._listeners.append(listener)
+
+    def released(self, uid: str) -> bool:
+        """Whether the API server has deleted the pod and nothing is left of it here."""
+        return uid in self._deleted and uid not in self._workers and not self._cache.observed(uid).sandboxes
+
+    def current(self, full_name: str) -> Pod | None:
+        """The pod that runs under namespace/name, or is next to; others of the name wait for it."""
+        worker = self._workers.first(full_name)
+        return None if worker is None else self._claims.winner(worker.uid)
 
     def problems(self) -> tuple[SourceProblem, ...]:
         """What is wrong with the sources now."""
@@ -203,33 +221,32 @@ class Node:
                 self._take(update)
 
     def _take(self, update: PodUpdate) -> None:
-        match update.op:
-            case Op.REMOVE:
-                for pod in update.pods:
-                    self._workers.remove(pod.metadata.uid)
-            case Op.DELETE:
-                for pod in update.pods:
-                    self._workers.remove(pod.metadata.uid, pod.metadata.deletion_grace_period_seconds)
-            case Op.ADD | Op.UPDATE:
-                self._want(update.pods)
-            case Op.RECONCILE:
-                for pod in update.pods:
-                    self._workers.poke(pod.metadata.uid)
-            case Op.SET:
-                wanted = {pod.metadata.uid for pod in update.pods}
-                for uid in self._workers.uids() - wanted:
-                    self._workers.remove(uid)
-                self._want(update.pods)
+        decisions = self._claims.apply(update)
+        for uid in decisions.remove:
+            self._deleted.discard(uid)
+            self._workers.remove(uid)
+        self._want(decisions.want)
+        for uid in decisions.poke:
+            self._workers.poke(uid)
+        for pod in update.pods:
+            self._tell(pod.metadata.uid, pod.full_name)
+
+    def _tell(self, uid: str, full_name: str) -> None:
+        for listener in self._listeners:
+            listener(uid, full_name)
 
     def _want(self, pods: Iterable[Pod]) -> None:
         """Those that run already come first: they hold the host ports that others may ask for."""
         running = self._cache.uids()
         for pod in sorted(pods, key=lambda pod: pod.metadata.uid not in running):
-            if is_mirror(pod):
-                continue
-            self._workers.want(pod)
-            if pod.metadata.deletion_timestamp is not None and not is_static(pod):
-                self._workers.remove(pod.metadata.uid, pod.metadata.deletion_grace_period_seconds)
+            uid = pod.metadata.uid
+            if pod.metadata.deletion_timestamp is None or is_static(pod):
+                self._workers.want(pod)
+            elif uid not in self._deleted or uid in self._workers:
+                # One that was taken down already only waits for the server to let go of it.
+                self._deleted.add(uid)
+                self._workers.want(pod)
+                self._workers.remove(uid, pod.metadata.deletion_grace_period_seconds)
 
     async def _follow_runtime(self, stream: AsyncIterator[ContainerEvent]) -> None:
         while True:

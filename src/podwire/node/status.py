@@ -106,11 +106,15 @@ class _Containers:
         self.view = view
         self.runtime_name = runtime_name
         self.final = final
+        before = view.pod.status
+        self.known = {s.name: s for s in (*before.init_container_statuses, *before.container_statuses)}
 
     def one(self, container: Container, *, init: bool) -> objects.ContainerStatus:
         view = self.view
         history = view.observed.history(container.name)
         latest = history[-1] if history else None
+        if latest is None and self.final and container.name in self.known:
+            return self.known[container.name]
         trouble = view.trouble.get(container.name)
         state, last = ContainerStateUnion(), ContainerStateUnion()
         if len(history) > 1 and history[-2].state == ContainerState.EXITED:

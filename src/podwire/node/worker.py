@@ -146,6 +146,9 @@ class PodWorker:
 
     async def _live(self) -> None:
         """Keep the pod as it is wanted, until it ends or is not wanted any more."""
+        if self._status.phase in status.TERMINAL:
+            # The API server knows of its end, though an earlier run or another machine's crash saw it.
+            self._ended = (self._status.phase, "")
         failures = 0
         while not self._over():
             self.stage = Stage.SYNC

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from podwire.kube.objects import ObjectMeta, Pod, PodSpec
 from podwire.node import hashes
@@ -14,9 +15,13 @@ DEFAULT_GRACE = 30
 
 
 class Workers:
-    """Starts, updates and ends workers. A worker that fails by a fault of ours sets :attr:`failed`."""
+    """Starts, updates and ends workers. A worker that fails by a fault of ours sets :attr:`failed`.
 
-    def __init__(self) -> None:
+    ``ended`` is called with UID and namespace/name of each worker that has ended.
+    """
+
+    def __init__(self, ended: Callable[[str, str], None] = lambda uid, full_name: None) -> None:
+        self._tell_ended = ended
         self._ctx: Context | None = None
         self._workers: dict[str, PodWorker] = {}
         self._by_name: dict[str, list[PodWorker]] = {}
@@ -55,6 +60,10 @@ class Workers:
     def get(self, uid: str) -> PodWorker | None:
         """The worker of that UID."""
         return self._workers.get(uid)
+
+    def first(self, full_name: str) -> PodWorker | None:
+        """Of the workers of one namespace/name that are not being removed the one whose turn is first."""
+        return next((w for w in self._by_name.get(full_name, ()) if w.removal is None), None)
 
     def want(self, pod: Pod) -> None:
         """The pod is to run as it is written now."""
@@ -144,6 +153,7 @@ class Workers:
                 self.failed.set_exception(fault)
         elif again is not None and not self._paused:
             self._start(again)
+        self._tell_ended(worker.uid, worker.full_name)
         self.changed.set()
         self.changed = asyncio.Event()
 

@@ -11,6 +11,7 @@ import errno
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TypeAlias
 
 import msgspec
@@ -61,14 +62,24 @@ class Identity(msgspec.Struct, frozen=True):
         """Tell whether a link of the host is this attachment's end."""
         return link.kind == "veth" and link.alias == self.alias
 
+    def left(self, link: Link) -> bool:
+        """Tell whether a link of the name `host_end` is what the attachment left, finished or not.
+
+        Killed between making the pair and naming it, it has no alias yet; but no other maker uses this name
+        and MAC.
+        """
+        return self.owns(link) or (not link.alias and link.mac == self.host_mac)
+
     def _digest(self, length: int) -> str:
         return _digest(f"{self.container_id} {self.ifname}", length)
 
 
+@lru_cache(maxsize=256)
 def _digest(text: str, length: int) -> str:
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:length]
 
 
+@lru_cache(maxsize=256)
 def _mac(text: str) -> str:
     raw = bytearray(hashlib.sha256(text.encode(errors="surrogateescape")).digest()[:6])
     raw[0] = raw[0] & 0xFC | 0x02  # locally administered, one station
@@ -158,6 +169,7 @@ def _configure(host: RouteSocket, inside: RouteSocket, index: int, plan: Plan) -
             addressing.wait_until_up(host, plan.bridge.name, addressing.OPERATIONAL)
         if plan.dad:
             addressing.wait_for_dad(inside, index)
+        addressing.wait_until_local(inside, index, plan.ips)
 
 
 def _spans(host: RouteSocket, bridge: Link) -> bool:
@@ -248,12 +260,8 @@ def _forget_neighbours(host: RouteSocket, plan: Plan) -> None:
 def find(kernel: Kernel, identity: Identity) -> Link | None:
     """Return the attachment's host end, or ``None`` if there is none that is ours."""
     host = kernel.route()
-    try:
-        devices.flags(host, identity.host_end)
-    except KernelError as error:
-        if error.errno == errno.ENODEV:
-            return None
-        raise
+    if not devices.find(host, identity.host_end):
+        return None
     link = links.get(host, identity.host_end)
     return link if link is not None and identity.owns(link) else None
 
@@ -264,8 +272,7 @@ def detach(kernel: Kernel, identity: Identity) -> bool:
     False if there is none.
     """
     link = links.get(kernel.route(), identity.host_end, details=False)
-    # Killed between making the pair and naming it: no alias yet, but no other maker uses this name and MAC.
-    if link is not None and (identity.owns(link) or (not link.alias and link.mac == identity.host_mac)):
+    if link is not None and identity.left(link):
         kernel.links.remove(link)
         return True
     return False

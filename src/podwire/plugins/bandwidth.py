@@ -176,5 +176,6 @@ PLUGIN = Plugin(
     delete=delete,
     gc=gc,
     status=status,
+    mend=mend,
     open_kernel=Kernel.open,
 )

@@ -474,6 +474,9 @@ def status(request: Request[Config], kernel: Kernel) -> None:
         link = links.get(kernel.route(), name)
     if link is not None and link.kind != "bridge":
         raise NotAvailable(f"bridge {name}: exists and is no bridge but a {link.kind or 'device'}")
+    if link is not None and _vlans(request.config):
+        with told(f'bridge "{name}"'):
+            bridge_vlans.require_filter(kernel, link)
     if request.ipam_type:
         request.delegate(request.ipam_type)
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from podwire.cni.errors import CNIError, InvalidConfig, UnsupportedField
+from podwire.cni.errors import CNIError, InvalidConfig, NotAvailable, UnsupportedField
 from podwire.kernel import bridge_vlans, devices, links
 from podwire.kernel.bridge_vlans import LAST_VLAN, BridgeVlan
 from podwire.kernel.errors import KernelError
@@ -125,6 +125,15 @@ def filtering(kernel: Kernel, bridge: Link) -> Link:
         text = f"vlan, vlanTrunk: this kernel has no VLANs on a bridge ({bridge.name})"
         raise UnsupportedField(text, str(error)) from error
     return links.get(host, bridge.index) or found
+
+
+def require_filter(kernel: Kernel, bridge: Link) -> None:
+    """Raise NotAvailable (50) if a bridge that is there does not filter VLANs and cannot be made to."""
+    if "vlan_default_pvid" not in bridge.data:  # which a kernel without VLANs on bridges leaves out
+        raise NotAvailable(f"vlan, vlanTrunk: this kernel has no VLANs on a bridge ({bridge.name})")
+    foreign = not bridge_device.is_ours(bridge) and links.list_links(kernel.route(), master=bridge.index)
+    if foreign and not bridge.data.get("vlan_filtering"):
+        raise NotAvailable(f"bridge {bridge.name}: does not filter VLANs, and has ports of others")
 
 
 def port(bridge: Link, index: int, vlans: Vlans) -> list[Message]:

@@ -232,5 +232,6 @@ PLUGIN = Plugin(
     delete=delete,
     gc=gc,
     status=status,
+    mend=mend,
     open_kernel=Kernel.open,
 )

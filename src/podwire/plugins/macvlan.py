@@ -7,8 +7,6 @@ All options of the reference plugin: ``master`` (default: the interface of the d
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-
 import msgspec
 
 from podwire.cni.args import check_ifname
@@ -19,7 +17,6 @@ from podwire.kernel import links
 from podwire.kernel.host import Kernel
 from podwire.kernel.links import MacvlanMode
 from podwire.kernel.message import Message
-from podwire.kernel.netlink import RouteSocket
 from podwire.kernel.netns import Netns
 from podwire.plugins import sublink
 from podwire.plugins.failures import KERNEL, open_netns, told
@@ -62,15 +59,10 @@ def validate(request: Request[Config]) -> MacvlanMode:
     return mode
 
 
-def _wanted(request: Request[Config], kernel: Kernel, container: Netns | None) -> Sublink:
-    """Return the link that is wanted, its master looked up where none is named."""
+def _wanted(request: Request[Config], master: str) -> Sublink:
     config = request.config
     mode = validate(request)
     mac = requested_mac(request.args, config.args, config.runtimeConfig)
-    master = config.master
-    if not master and (container is not None or not config.linkInContainer):
-        with _source(kernel, container if config.linkInContainer else None) as sock:
-            master = sublink.default_master(sock)
 
     def build(name: str, parent: int, netns: Netns | None) -> Message:
         return links.macvlan(
@@ -86,25 +78,27 @@ def _wanted(request: Request[Config], kernel: Kernel, container: Netns | None) -
     return Sublink("macvlan", build, master, config.linkInContainer, config.mtu, announce=True)
 
 
-def _source(kernel: Kernel, container: Netns | None) -> AbstractContextManager[RouteSocket]:
-    return nullcontext(kernel.route()) if container is None else RouteSocket.open(container)
-
-
 def add(request: Request[Config], kernel: Kernel) -> Result:
     """Make the container's interface over its master."""
     validate(request)
-    with told("macvlan"), open_netns(request.netns) as container:
-        wanted = _wanted(request, kernel, container)
-    return sublink.add(request, kernel, wanted, dns=request.config.dns)
+    master = request.config.master
+    if not master:
+        with (
+            told("macvlan"),
+            open_netns(request.netns) as container,
+            sublink.source(kernel, container, request.config.linkInContainer) as sock,
+        ):
+            master = sublink.default_master(sock)
+    return sublink.add(request, kernel, _wanted(request, master), dns=request.config.dns)
 
 
 def check(request: Request[Config], kernel: Kernel) -> None:
-    """Verify the interface, its master and mode, its addresses and routes."""
-    validate(request)
-    with told("macvlan"), open_netns(request.netns) as container:
-        wanted = _wanted(request, kernel, container)
-    link = sublink.check(request, kernel, wanted)
-    mode = _MODES[request.config.mode or "bridge"]
+    """Verify the interface, its mode, its master if one is named, its addresses and routes.
+
+    The default route may lead elsewhere by now.
+    """
+    link = sublink.check(request, kernel, _wanted(request, request.config.master))
+    mode = validate(request)
     if link.data.get("mode") != mode:
         raise CNIError(f"interface {link.name}: its mode is not {mode.name.lower()}", code=KERNEL)
 
@@ -121,18 +115,20 @@ def gc(request: Request[Config], _kernel: Kernel) -> None:
 
 def status(request: Request[Config], kernel: Kernel) -> None:
     """Raise NotAvailable (50) if an ADD could not succeed: no master, or one that is a bridge's port."""
-    try:
-        wanted = _wanted(request, kernel, None)
-    except InvalidConfig as error:
-        if request.config.master:
-            raise
-        raise NotAvailable(error.msg) from error
-    sublink.status(request, kernel, wanted)
-    if not wanted.inside:
+    validate(request)
+    master, inside = request.config.master, request.config.linkInContainer
+    if not master and not inside:
+        try:
+            with told("macvlan"):
+                master = sublink.default_master(kernel.route())
+        except InvalidConfig as error:
+            raise NotAvailable(error.msg) from error
+    sublink.status(request, kernel, _wanted(request, master))
+    if not inside:
         with told("macvlan"):
-            master = links.get(kernel.route(), wanted.master, details=False)
-        if master is not None and master.master:
-            raise NotAvailable(f'master "{wanted.master}": belongs to a bridge or bond')
+            link = links.get(kernel.route(), master, details=False)
+        if link is not None and link.master:
+            raise NotAvailable(f'master "{master}": belongs to a bridge or bond')
 
 
 PLUGIN = Plugin(

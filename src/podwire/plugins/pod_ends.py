@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
 
@@ -66,11 +66,10 @@ class Ends(msgspec.Struct, frozen=True):
     localnet: bool = False
 
 
-def make(kernel: Kernel, container: Netns, ends: Ends, dress: Callable[[], object] = lambda: None) -> None:
+def make(kernel: Kernel, container: Netns, ends: Ends) -> None:
     """Make the pair, all of it or nothing, and wait until packets pass.
 
-    ``dress`` is done before the host's end goes up, and so before the pod can send. Raises
-    :class:`KernelError`, EEXIST if either name is taken, and CNIError for a wait that ends.
+    Raises :class:`KernelError`, EEXIST if either name is taken, and CNIError for a wait that ends.
     """
     identity, host = ends.identity, kernel.route()
     with undone_on_failure() as undo:
@@ -83,7 +82,6 @@ def make(kernel: Kernel, container: Netns, ends: Ends, dress: Callable[[], objec
         with inside:
             undo.append(lambda: attachment.detach(kernel, identity))
             index = devices.index(host, identity.host_end)
-            dress()
             host.send(*_outside(index, ends))
             addressing.wait_until_up(inside, identity.ifname)
             addressing.wait_until_up(host, identity.host_end)

@@ -26,7 +26,7 @@ def leased(request: Request[Anything], network: Network) -> Iterator[tuple[Alloc
     holder = _holder(request)
     try:
         with host_local.told(), directory.locked(request.deadline) as leases:
-            # The same container, started again after a reboot by a runtime that sends no DEL for what it ended.
+            # The same container after a reboot, from a runtime that sends no DEL for what that ended.
             if leases.held_by(*holder) and leases.all_older_than(host_local.booted(), *holder):
                 leases.release(*holder)
             given = allocate(leases, network.sets, holder, wishes)
@@ -81,7 +81,7 @@ def verify(request: Request[Anything], network: Network, result: Result) -> None
     held: tuple[Address, ...] = ()
     if directory.exists():
         with host_local.told(), directory.locked(request.deadline) as leases:
-            held = leases.held_by(*holder)
+            held = leases.confirmed(*holder)
     for ip in result.ips_of(request.ifname):
         if parsed.interface(ip.address).ip not in held:
             raise CNIError(f"address {ip.address} is not held by container {holder}", code=KERNEL)

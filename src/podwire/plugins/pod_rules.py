@@ -18,7 +18,7 @@ from podwire.kernel import nftwrite
 from podwire.kernel.nft import NftError
 from podwire.kernel.nftset import Element
 from podwire.kernel.nftwrite import Changes
-from podwire.plugins import pod_masquerade, portmap, ruleset, spoofing
+from podwire.plugins import masquerade, pod_masquerade, portmap, ruleset, spoofing
 from podwire.plugins import portmap_elements as elements
 from podwire.plugins.failures import KERNEL
 from podwire.plugins.hostports import HostPort
@@ -155,12 +155,18 @@ def faults(kernel: Kernel, rules: PodRules) -> list[str]:
 def remove(kernel: Kernel, owner: Owner, localnet: Iterable[str], deadline: float) -> list[Held]:
     """Remove whatever the attachment has; return the host ports that it had. Success if there is nothing."""
     for attempt in range(_TRIES):
-        held = elements.held_by(kernel, owner)
+        has_ports, has_source, *masqueraded = kernel.nft.get_all(
+            [(PORTMAP_INDEX, (owner.key, 0)), (spoofing.INDEX, (owner.key, 0)), *masquerade.questions(owner)]
+        )
+        if not (has_ports or masqueraded[0] or has_source):
+            return []
+        held = elements.held_by(kernel, owner) if has_ports else []
         partly = any(each.address is not None for each in held)
         lock: AbstractContextManager[None] = ruleset.exclusive(deadline) if partly else nullcontext()
         with lock:
             changes = elements.removal(kernel, owner, held) if held else ()
-            changes += pod_masquerade.removal(kernel, owner) + spoofing.removal(kernel, owner)
+            changes += pod_masquerade.removal(kernel, owner, masqueraded)
+            changes += spoofing.removal(kernel, owner) if has_source else ()
             changes += _localnet_removal(kernel, localnet if held else ())
             try:
                 ruleset.run(kernel.nft, "", changes)

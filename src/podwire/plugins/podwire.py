@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from ipaddress import ip_interface
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -54,6 +55,9 @@ from podwire.plugins.pod_network import Anything, Network
 from podwire.plugins.pod_rules import PodRules
 from podwire.plugins.ruleset import Owner
 from podwire.plugins.spoofing import Source
+
+if TYPE_CHECKING:
+    from podwire.kernel.removal import Candidate
 
 _WHAT = "podwire"
 
@@ -283,7 +287,7 @@ def _sysctl_faults(kernel: Kernel, ends: Ends, rules: PodRules) -> list[str]:
     keys = [bridge_device.FORWARDING[family] for family in sorted({ip.family for ip in ends.ips})]
     if rules.localnet:
         keys.append(f"net/ipv4/conf/{rules.localnet}/route_localnet")
-    return [f"{key} is off" for key in keys if sysctl.read(key, kernel.netns).strip() == "0"]
+    return [f"{key} is off" for key in keys if sysctl.read(key, kernel.away).strip() == "0"]
 
 
 def mend(request: Request[Anything], kernel: Kernel) -> list[str]:
@@ -361,19 +365,14 @@ def delete(request: Request[Anything], kernel: Kernel) -> None:
 
 
 def _unlink(request: Request[Anything], kernel: Kernel) -> None:
+    from podwire.kernel.removal import Candidate
+
     host = kernel.route()
-    doomed = []
+    doomed: list[Candidate | Link] = []
     for identity in _identities(request):
-        try:
-            devices.flags(host, identity.host_end)
-        except KernelError as error:
-            if error.errno == errno.ENODEV:
-                continue
-            raise
-        link = links.get(host, identity.host_end, details=False)
-        # Killed between making the pair and naming it: no alias yet, but nobody else has this name and MAC.
-        if link is not None and (identity.owns(link) or (not link.alias and link.mac == identity.host_mac)):
-            doomed.append(link)
+        index = devices.find(host, identity.host_end)
+        if index:
+            doomed.append(Candidate(index, identity.host_end, identity.left))
     ifb = shaping.find(kernel, _identity(request, routed=True))
     if ifb is not None:
         doomed.append(ifb)
@@ -474,6 +473,7 @@ PLUGIN = Plugin(
     delete=delete,
     gc=gc,
     status=status,
+    mend=mend,
     open_kernel=Kernel.open,
     known_args=frozenset({"IP", "MAC", "GATEWAY"}),
 )

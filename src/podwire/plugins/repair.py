@@ -17,13 +17,15 @@ from podwire.cni import config
 from podwire.cni.cache import Record
 from podwire.cni.errors import UnknownContainer
 from podwire.cni.request import make_request
-from podwire.kernel import addresses, links
+from podwire.kernel import addresses, links, routes
 from podwire.kernel.host import Kernel
 from podwire.kernel.nft import Nft, NftUnavailable
-from podwire.plugins import bridge, portmap, ruleset
+from podwire.plugins import load, ruleset, spoofing
 from podwire.plugins.attachment import Identity
+from podwire.plugins.pod_ends import PodIdentity
 from podwire.plugins.ruleset import (
     MASQUERADE,
+    PODS,
     PORTMAP_ANY,
     PORTMAP_AT,
     PORTMAP_INDEX,
@@ -59,10 +61,11 @@ class _Network:
     bridge: str
     gateway: bool
     masquerade: bool
+    mode: str = ""  # of a network of podwire
 
 
 class Repairer:
-    """Looks after attachments to networks of our plugins `bridge` and `portmap`; thread-safe.
+    """Looks after attachments to networks of our plugins `bridge`, `portmap` and `podwire`; thread-safe.
 
     No ADD or DEL of an attachment may run while it is mended.
     """
@@ -78,12 +81,28 @@ class Repairer:
             return []
         there = {link.name: link for link in links.list_links(self._kernel.route())}
         sound = {network.bridge: self._bridge_families(there.get(network.bridge)) for _, network in known}
+        routed = {network for _, network in known if network.mode == "routed"}
+        ways = self._ways() if routed else set()
         rules = self._rules()
         return [
             one
             for one, network in known
-            if not _linked(one, network, there, sound[network.bridge]) or not rules.hold(one, network)
+            if not (
+                _routed(one, network, there, ways)
+                if network in routed
+                else _linked(one, network, there, sound[network.bridge])
+            )
+            or not rules.hold(one, network)
         ]
+
+    def _ways(self) -> set[tuple[int, str]]:
+        """The host's routes to single addresses: the interface and the address."""
+        found = routes.list_routes(self._kernel.route(), table=routes.TABLE_MAIN)
+        return {
+            (each.device, str(each.destination.network_address))
+            for each in found
+            if each.destination.prefixlen == each.destination.max_prefixlen
+        }
 
     def _bridge_families(self, link: links.Link | None) -> set[int]:
         """Of which families the bridge has addresses; empty if it is missing or down."""
@@ -102,26 +121,30 @@ class Repairer:
                 whole=not ruleset.missing(nft),
                 chains={rule.chain for rule in nft.rules(TABLE)},
                 masquerade={str(key): (ruleset.place_of(e.comment), e.value) for key, e in elements.items()},
+                pods={
+                    str(element.key[0]): ruleset.place_of(element.comment)
+                    for where in PODS.values()
+                    for element in nft.elements(where)
+                },
+                sources={
+                    (ruleset.place_of(element.comment), str(element.key[2]))
+                    for where in spoofing.SOURCES.values()
+                    for element in nft.elements(where)
+                },
+                guarded=not spoofing.prepare(nft),
                 ports=_whole_ports(nft),
             )
         except NftUnavailable:
-            return _Rules(whole=False, chains=set(), masquerade={}, ports=set())
+            return _Rules(
+                whole=False, chains=set(), masquerade={}, ports=set(), pods={}, sources=set(), guarded=False
+            )
 
     def _network(self, text: str) -> _Network | None:
-        """What matters of a network; None if its first plugin is not our bridge."""
+        """What matters of a network; None if its first plugin is neither our bridge nor podwire."""
         if text not in self._networks:
             parsed = config.parse_list(text)
             first = parsed.plugins[0].raw if parsed.plugins else {}
-            self._networks[text] = (
-                _Network(
-                    parsed.name,
-                    str(first.get("bridge") or "cni0"),
-                    bool(first.get("isGateway") or first.get("isDefaultGateway")),
-                    bool(first.get("ipMasq")),
-                )
-                if first.get("type") == "bridge"
-                else None
-            )
+            self._networks[text] = _read(parsed.name, first)
         return self._networks[text]
 
     def mend(self, record: Record) -> Mended:
@@ -132,14 +155,14 @@ class Repairer:
         network = config.parse_list(record.config)
         back: list[str] = []
         for plugin in network.plugins:
-            ours: Any = {"bridge": bridge, "portmap": portmap}.get(plugin.type)
-            if ours is None:
+            ours = load(plugin.type)
+            if ours is None or ours.mend is None:
                 continue
             made: Mapping[str, Any] = plugin.execution(
                 network.name, network.cni_version, result, record.capability_args
             )
             request = make_request(
-                ours.PLUGIN,
+                ours,
                 "CHECK",
                 made,
                 container_id=record.container_id,
@@ -153,6 +176,17 @@ class Repairer:
             except UnknownContainer as error:
                 return Mended(tuple(back), error.msg)
         return Mended(tuple(back))
+
+
+def _read(name: str, first: Mapping[str, Any]) -> _Network | None:
+    if first.get("type") == "bridge":
+        gateway = bool(first.get("isGateway") or first.get("isDefaultGateway"))
+        return _Network(name, str(first.get("bridge") or "cni0"), gateway, bool(first.get("ipMasq")))
+    if first.get("type") == "podwire":
+        mode = str(first.get("mode") or "routed")
+        device = str(first.get("bridge") or "podwire0")
+        return _Network(name, device, True, first.get("masquerade") is not False, mode)
+    return None
 
 
 def _whole_ports(nft: Nft) -> set[str]:
@@ -179,22 +213,40 @@ class _Rules:
     chains: set[str]
     masquerade: dict[str, tuple[str, Any]]
     ports: set[str]
+    pods: dict[str, str]
+    sources: set[tuple[str, str]]
+    guarded: bool
 
     def hold(self, one: Attached, network: _Network) -> bool:
         place = Owner(network.name, one.container_id, one.ifname).place
-        if (network.masquerade or one.host_ports) and not self.whole:
+        if (network.masquerade or one.host_ports or network.mode) and not self.whole:
+            return False
+        own = [str(ip_address(ip)) for ip in one.ips]
+        if network.mode == "bridge" and not (
+            self.guarded and all((place, each) in self.sources for each in own)
+        ):
             return False
         if one.host_ports and place not in self.ports:
             return False
         if not network.masquerade:
             return True
-        found = [self.masquerade.get(str(ip_address(ip)), ("", None)) for ip in one.ips]
+        if network.mode:
+            return all(self.pods.get(each) == place for each in own)
+        found = [self.masquerade.get(each, ("", None)) for each in own]
         return all(owner == place and chain in self.chains for owner, chain in found)
 
 
 def _linked(one: Attached, network: _Network, there: Mapping[str, links.Link], families: set[int]) -> bool:
-    identity = Identity(network.name, one.container_id, one.ifname)
+    place = network.name, one.container_id, one.ifname
+    identity = PodIdentity(*place, routed=False) if network.mode else Identity(*place)
     link, device = there.get(identity.host_end), there.get(network.bridge)
     if link is None or device is None or not device.up or link.master != device.index or not link.up:
         return False
     return not network.gateway or {ip_address(ip).version for ip in one.ips} <= families
+
+
+def _routed(
+    one: Attached, network: _Network, there: Mapping[str, links.Link], ways: set[tuple[int, str]]
+) -> bool:
+    link = there.get(PodIdentity(network.name, one.container_id, one.ifname).host_end)
+    return link is not None and link.up and all((link.index, str(ip_address(ip))) in ways for ip in one.ips)

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -81,12 +81,17 @@ class Owner(msgspec.Struct, frozen=True):
     @property
     def key(self) -> IPv6Address:
         """16 bytes that stand for container ID and interface in an index, whatever the network's name."""
-        return IPv6Address(hashlib.sha256(f"{self.container_id}/{self.ifname}".encode()).digest()[:16])
+        return _key(self.container_id, self.ifname)
 
     @property
     def place(self) -> str:
         """The comment without the network: an attachment keeps it when its network is renamed."""
         return self.comment.partition("/")[2]
+
+
+@lru_cache(maxsize=256)
+def _key(container_id: str, ifname: str) -> IPv6Address:
+    return IPv6Address(hashlib.sha256(f"{container_id}/{ifname}".encode()).digest()[:16])
 
 
 def mapped(address: IPv4Address | IPv6Address) -> IPv6Address:
@@ -335,6 +340,7 @@ def _digest(*texts: str) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
+@lru_cache(maxsize=256)
 def _part(text: str, size: int) -> str:
     if len(text) <= size and _PLAIN.fullmatch(text):
         return text

@@ -319,13 +319,8 @@ def find(kernel: Kernel, identity: Identity, others: Iterable[str] = ()) -> Link
     """Return the attachment's ifb, or None if there is none; ``others`` are more names that it may have."""
     host = kernel.route()
     for name in dict.fromkeys((*names(identity), *others)):
-        try:
-            devices.flags(host, name)
-        except KernelError as error:
-            if error.errno == errno.ENODEV:
-                continue
-            raise
-        link = links.get(host, name, details=False)
+        index = devices.find(host, name)
+        link = links.get(host, index, details=False) if index else None
         if link is not None and _owns(identity, link):
             return link
     return None

@@ -9,7 +9,7 @@ import stat
 import time
 from dataclasses import dataclass
 
-from podwire.kube.defaults import static_name, static_pod
+from podwire.kube.defaults import NAME_LIMIT, static_name, static_pod
 from podwire.kube.errors import ManifestError, printable
 from podwire.kube.manifest import load_manifest
 from podwire.kube.objects import Pod
@@ -19,7 +19,6 @@ from podwire.sources.problems import Reason, SourceProblem
 from podwire.sources.updates import FILE
 
 _TEMPORARY_ENDINGS = ("~", ".swp", ".swo", ".swx", ".tmp", ".temp", ".part", ".dpkg-new", ".dpkg-tmp")
-_NAME_LIMIT = 253
 _RACY_NS = 50_000_000
 
 Signature = tuple[int, int, int, int, int]
@@ -100,10 +99,10 @@ class Manifest:
             self.kept.forget(self.path)
             return
         pod = static_pod(loaded.pod, node_name=node_name, source=FILE, path=self.path)
-        if len(pod.metadata.name) > _NAME_LIMIT:
+        if len(pod.metadata.name) > NAME_LIMIT:
             message = (
                 f"metadata.name: {pod.metadata.name}: with the node's name it is longer"
-                f" than {_NAME_LIMIT} characters"
+                f" than {NAME_LIMIT} characters"
             )
             self.recall(node_name)
             self.problems = (self._problem(Reason.FAILED_VALIDATION, message, pod=pod.full_name),)

@@ -75,8 +75,9 @@ class Mux:
         pods, duplicates = _unique(snapshot)
         self.problems.replace(snapshot.source, [*snapshot.problems, *duplicates])
         changes = self._diff(snapshot.source, pods)
-        first = snapshot.source not in self._merged
-        self._merged.add(snapshot.source)
+        first = snapshot.complete and snapshot.source not in self._merged
+        if snapshot.complete:
+            self._merged.add(snapshot.source)
         updates = self._told(snapshot.source, changes, first)
         for index, update in enumerate(updates):
             self._queue.put_nowait((update, first and index == len(updates) - 1))

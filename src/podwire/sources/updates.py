@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from podwire.kube.objects import Pod
 from podwire.sources.problems import SourceProblem
@@ -43,11 +44,29 @@ class PodUpdate:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All pods that a source has now, and all that is wrong with it."""
+    """All pods that a source has now, and all that is wrong with it.
+
+    ``complete`` is False while there may be more that the source could not read yet: the pods count, but the
+    source does not count as seen.
+    """
 
     source: str
     pods: tuple[Pod, ...]
     problems: tuple[SourceProblem, ...] = ()
+    complete: bool = True
 
 
 Emit = Callable[[Snapshot], object]
+
+
+class Source(Protocol):
+    """Where pods come from."""
+
+    @property
+    def name(self) -> str:
+        """The source's name in the mux."""
+        ...
+
+    async def run(self, emit: Emit) -> None:
+        """Give ``emit`` what there is whenever it changes, until cancelled."""
+        ...

@@ -1,0 +1,1 @@
+"""What works on the objects inside the server, so that they become what they say."""

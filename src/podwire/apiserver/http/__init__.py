@@ -1,0 +1,1 @@
+"""The HTTP side of the API server: paths, negotiation, streams, discovery."""
