@@ -109,9 +109,7 @@ async def test_a_namespace_and_a_node_are_of_no_namespace(api: Api) -> None:
 
 
 async def test_status_of_a_failure_names_the_object(api: Api) -> None:
-    body = (await api.get(api.at("configmaps", "none"))).fails(
-        404, "NotFound", 'configmaps "none" not found'
-    )
+    body = (await api.get(api.at("configmaps", "none"))).fails(404, "NotFound", 'configmaps "none" not found')
     assert body["details"] == {"name": "none", "kind": "configmaps"}
     path = api.at("coordination.k8s.io/v1/leases", "none")
     body = (await api.get(path)).fails(404, "NotFound", 'leases.coordination.k8s.io "none" not found')

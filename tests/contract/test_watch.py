@@ -74,7 +74,9 @@ async def test_from_any_version_begins_with_what_is_there(api: Api, version: str
 
 async def test_one_object_by_its_name(api: Api) -> None:
     await make(api, "a")
-    watch = await api.watch(api.at("secrets"), fieldSelector="metadata.name=a", resourceVersion=await now(api))
+    watch = await api.watch(
+        api.at("secrets"), fieldSelector="metadata.name=a", resourceVersion=await now(api)
+    )
     await make(api, "b")
     await label(api, "a", "1")
     (await api.delete(api.at("secrets", "a"))).ok()
