@@ -26,7 +26,9 @@ class Kubectl:
         return self.name
 
     def arguments(self, url: str, home: Path, *arguments: str) -> list[str]:
-        return [self.path, "--server", url, "--cache-dir", str(home / "cache"), *arguments]
+        """``url`` may be the path of a kubeconfig, too."""
+        where = "--server" if url.startswith("http") else "--kubeconfig"
+        return [self.path, where, url, "--cache-dir", str(home / "cache"), *arguments]
 
     def variables(self, home: Path) -> dict[str, str]:
         return {

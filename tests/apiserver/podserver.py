@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 from aiohttp import web
@@ -13,6 +15,7 @@ from podwire.apiserver.status import Failure
 from podwire.apiserver.streaming.backend import PodStreams
 from podwire.apiserver.streaming.program import DEFAULT_LIMITS, Limits
 from podwire.apiserver.streaming.service import Streaming
+from tests.apiserver.podstreams import LocalStreams
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",
@@ -83,6 +86,20 @@ class PodServer:
             self._answering -= 1
             if not self._answering:
                 self.quiet.set()
+
+
+@contextlib.asynccontextmanager
+async def serving(streams: LocalStreams, limits: Limits = DEFAULT_LIMITS) -> AsyncIterator[PodServer]:
+    """A server that has to leave no program and no task behind."""
+    before = asyncio.all_tasks()
+    async with PodServer(streams, limits=limits) as server:
+        yield server
+    await asyncio.gather(*(one.program.wait() for one in streams.started))
+    left = asyncio.all_tasks() - before - {asyncio.current_task()}
+    if left:
+        # Handlers of the pod's own connections, which see their ends only now.
+        _, left = await asyncio.wait(left, timeout=5)
+    assert not left
 
 
 _RESOURCES = {

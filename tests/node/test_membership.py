@@ -6,12 +6,10 @@ import asyncio
 import time
 from pathlib import Path
 
-from podwire.kube.resource import NODES, PODS, unstructured
+from podwire.kube.resource import NODES, PODS
 from podwire.node.clock import SystemClock
 from podwire.runtime.fake import FakeRuntime, Program
-from tests.node.member import api_pod, cluster, given, member, static
-
-RAW_PODS = unstructured("", "v1", "pods", "Pod")
+from tests.node.member import RAW_PODS, api_pod, cluster, given, member, static
 
 
 async def test_a_pod_of_the_api_runs_and_its_status_is_written_back(tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeVar
 
+from podwire.apiserver.streaming.service import Streaming
 from podwire.cli import assembly, detach, joining, live, nodelog, output, rows
 from podwire.cli.errors import CommandError
+from podwire.cli.podstreams import NodeStreams
 from podwire.kernel.host import Kernel
 from podwire.kube.objects import Pod
 from podwire.node.board import Feed, WatchTooSlow
@@ -56,6 +58,9 @@ async def serve(plan: Plan) -> int:
             membership = Membership(joined.client, node, make_namespaces=joined.server is not None)
             sources.append(membership.source)
             if joined.server is not None:
+                streaming = Streaming(NodeStreams(node))
+                stack.push_async_callback(streaming.close)
+                joined.server.use_backend(streaming)
                 output.say(_invitation(plan, joined))
         return await _Process(plan, node, mux, sources, membership).run(ending)
 

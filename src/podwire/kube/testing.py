@@ -12,11 +12,12 @@ import asyncio
 import contextlib
 import copy
 import socket
+import ssl
 import struct
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -285,6 +286,9 @@ class ScriptedServer:
         self.abilities = Abilities()
         self.script = Script()
         self.requests: list[Request] = []
+        self.connections = 0
+        """How many connections were taken."""
+        self.tls: ssl.SSLContext | None = None
         self.mute = False
         """Whether watches pass over what happens, as if it had not."""
         self._running = asyncio.Event()
@@ -294,7 +298,7 @@ class ScriptedServer:
         self._exchanges: set[Exchange] = set()
         self._connections: set[asyncio.Task[None]] = set()
 
-    async def __aenter__(self) -> ScriptedServer:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 
@@ -303,7 +307,7 @@ class ScriptedServer:
 
     async def start(self) -> None:
         """Listen, on the port that was had before if there was one."""
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
@@ -369,6 +373,7 @@ class ScriptedServer:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
+        self.connections += 1
         try:
             while await self._serve(reader, writer):
                 pass

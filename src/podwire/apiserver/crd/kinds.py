@@ -37,7 +37,7 @@ def _kind(definition: Object, version: Object) -> Kind:
     terminating = bool(definition["metadata"].get("deletionTimestamp"))
 
     def prune(obj: Object) -> list[str]:
-        unknown = pruning.prune(obj, structure)
+        unknown = pruning.metadata(obj) + pruning.prune(obj, structure)
         pruning.fill(obj, structure)
         return unknown
 

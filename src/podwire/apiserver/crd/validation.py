@@ -89,7 +89,7 @@ def _check_text(value: str, schema: Schema, path: str, causes: list[Cause]) -> N
     if "minLength" in rules and len(value) < rules["minLength"]:
         causes.append(_invalid(path, value, f"should be at least {rules['minLength']} chars long"))
     if schema.pattern is not None and not schema.pattern.search(value):
-        causes.append(_invalid(path, value, f"should match '{schema.pattern.pattern}'"))
+        causes.append(_invalid(path, value, f"should match '{rules['pattern']}'"))
     check = FORMATS.get(schema.format)
     if check is not None and not check(value):
         causes.append(_invalid(path, value, f"must be of type {schema.format}: {status.quoted(value)}"))

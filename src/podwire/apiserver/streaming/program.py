@@ -6,8 +6,9 @@ Source: k8s.io/kubelet/pkg/cri/streaming/remotecommand/exec.go and attach.go.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -140,11 +141,12 @@ async def _attend(channels: Channels, process: Process, options: ExecOptions, li
 
 
 async def _output(channels: Channels, process: Process) -> int:
-    async for stream, data in process.output():
-        try:
-            await channels.write(stream, data)
-        except ConnectionError as error:
-            raise _ClientGone from error
+    async with closing(process.output()) as pieces:
+        async for stream, data in pieces:
+            try:
+                await channels.write(stream, data)
+            except ConnectionError as error:
+                raise _ClientGone from error
     return await process.wait()
 
 
@@ -171,6 +173,16 @@ async def unless(ending: asyncio.Task[Any], work: Coroutine[Any, Any, _T]) -> _T
         return await task if task.done() else None
     finally:
         await cancelled(task)
+
+
+@contextlib.asynccontextmanager
+async def closing(pieces: AsyncIterator[_T]) -> AsyncIterator[AsyncIterator[_T]]:
+    """A generator is ended here and not when it is collected as garbage; other iterators need no end."""
+    try:
+        yield pieces
+    finally:
+        if isinstance(pieces, AsyncGenerator):
+            await pieces.aclose()
 
 
 async def cancelled(*tasks: asyncio.Task[Any]) -> None:
