@@ -264,6 +264,7 @@ def kind(admit: Callable[[Registry, Object, Object | None], None]) -> Kind:
         version="v1",
         kind="Service",
         plural="services",
+        allow_create_on_update=True,
         short_names=("svc",),
         categories=("all",),
         message="core.Service",
