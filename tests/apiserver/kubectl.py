@@ -41,8 +41,8 @@ class Kubectl:
 SPDY = (("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false"), ("KUBECTL_PORT_FORWARD_WEBSOCKETS", "false"))
 
 
-def found() -> list[Kubectl]:
-    """The oldest and the newest, the newest without WebSockets, too; at least one."""
+def every() -> list[Kubectl]:
+    """All that are found, the oldest first; at least one."""
     main = shutil.which("kubectl")
     directories = {Path(main).resolve().parent, Path(main).parent} if main else set()
     directories.add(Path("/usr/lib/google-cloud-sdk/bin"))
@@ -53,13 +53,23 @@ def found() -> list[Kubectl]:
                 versions[int(match[1])] = str(path)
     if not versions:
         assert main, "there is no kubectl on this machine"
-        return [Kubectl(main, "kubectl"), Kubectl(main, "kubectl-spdy", SPDY)]
-    oldest, newest = min(versions), max(versions)
-    return [
-        Kubectl(versions[oldest], f"1.{oldest}"),
-        Kubectl(versions[newest], f"1.{newest}"),
-        Kubectl(versions[newest], f"1.{newest}-spdy", SPDY),
-    ]
+        return [Kubectl(main, "kubectl")]
+    return [Kubectl(versions[number], f"1.{number}") for number in sorted(versions)]
+
+
+def plain() -> list[Kubectl]:
+    """The oldest and the newest; all that are found if ``PODWIRE_TEST_KUBECTL`` is ``all``."""
+    kubectls = every()
+    if os.environ.get("PODWIRE_TEST_KUBECTL") == "all" or len(kubectls) < 2:
+        return kubectls
+    return [kubectls[0], kubectls[-1]]
+
+
+def found() -> list[Kubectl]:
+    """The oldest and the newest, the newest without WebSockets, too; at least one."""
+    kubectls = every()
+    newest = kubectls[-1]
+    return [*dict.fromkeys((kubectls[0], newest)), Kubectl(newest.path, f"{newest.name}-spdy", SPDY)]
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ class Watch:
 
     async def take(self, count: int) -> list[tuple[str, str]]:
         """Type and name of the next events."""
-        found = []
+        found: list[tuple[str, str]] = []
         for _ in range(count):
             event = await self.next()
             assert event is not None, f"the watch ended behind {found}"
@@ -150,7 +150,9 @@ class Api:
     def at(self, plural: str, name: str = "", part: str = "") -> str:
         """The path of objects in the test's namespace: ``pods``, ``networking.k8s.io/v1/ingresses``."""
         group, _, plural = plural.rpartition("/")
-        return join(f"/apis/{group}" if group else "/api/v1", "namespaces", self.namespace, plural, name, part)
+        return join(
+            f"/apis/{group}" if group else "/api/v1", "namespaces", self.namespace, plural, name, part
+        )
 
     async def send(
         self,
@@ -161,17 +163,22 @@ class Api:
         accept: str = "application/json",
         content: str = "application/json",
         headers: Mapping[str, str] | None = None,
-        **query: str,
+        query: Mapping[str, str] | None = None,
+        **more: str,
     ) -> Answer:
         """One request. The body is sent as it is if it is text, else as JSON."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        sent = {"Accept": accept, **({"Content-Type": content} if data is not None else {}), **(headers or {})}
+        sent = {
+            "Accept": accept,
+            **({"Content-Type": content} if data is not None else {}),
+            **(headers or {}),
+        }
         async with (
             asyncio.timeout(30),
             self._session.request(
                 method,
                 self.cluster.url + path,
-                params=query,
+                params={**(query or {}), **more},
                 data=None if data is None else io.BytesIO(data),
                 headers={name: value for name, value in sent.items() if value},
                 ssl=self.cluster.tls,
@@ -186,23 +193,23 @@ class Api:
 
     async def get(self, path: str, **query: str) -> Answer:
         """GET."""
-        return await self.send("GET", path, **query)
+        return await self.send("GET", path, query=query)
 
     async def create(self, path: str, body: Object, **query: str) -> Answer:
         """POST."""
-        return await self.send("POST", path, body, **query)
+        return await self.send("POST", path, body, query=query)
 
     async def replace(self, path: str, body: Object, **query: str) -> Answer:
         """PUT."""
-        return await self.send("PUT", path, body, **query)
+        return await self.send("PUT", path, body, query=query)
 
     async def patch(self, path: str, body: Any, kind: str = MERGE, **query: str) -> Answer:
         """PATCH."""
-        return await self.send("PATCH", path, body, content=kind, **query)
+        return await self.send("PATCH", path, body, content=kind, query=query)
 
     async def delete(self, path: str, options: Object | None = None, **query: str) -> Answer:
         """DELETE."""
-        return await self.send("DELETE", path, options, **query)
+        return await self.send("DELETE", path, options, query=query)
 
     async def watch(self, path: str, *, accept: str = "application/json", **query: str) -> Watch:
         """A watch; it is closed with the test."""

@@ -37,14 +37,13 @@ class _Embedded:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._started = threading.Event()
-        self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="apiserver")
 
     def start(self) -> None:
         self._thread.start()
         self._started.wait()
-        if self._failure is not None:
-            raise self._failure
+        if not hasattr(self, "server") or not self.server.url:
+            raise RuntimeError("the embedded server did not start: its thread tells why")
 
     def stop(self) -> None:
         self.loop.call_soon_threadsafe(self._ended.set)
@@ -58,8 +57,7 @@ class _Embedded:
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except BaseException as error:
-            self._failure = error
+        finally:
             self._started.set()
 
     async def _serve(self) -> None:
@@ -91,7 +89,11 @@ def of_file(path: Path, server: Any = None) -> Cluster:
     credential = asyncio.run(found.credentials.get(SystemClock()))
     headers = {"Authorization": credential.authorization} if credential.authorization else {}
     return Cluster(
-        url=found.server, tls=tls.context(found, credential), kubeconfig=path, headers=headers, embedded=server
+        url=found.server,
+        tls=tls.context(found, credential),
+        kubeconfig=path,
+        headers=headers,
+        embedded=server,
     )
 
 

@@ -72,7 +72,9 @@ async def test_a_finalizer_keeps_an_object(api: Api) -> None:
     meta = deleted["metadata"]
     assert deleted["kind"] == "ConfigMap"
     assert meta["deletionGracePeriodSeconds"] == 0
-    assert datetime.fromisoformat(meta["deletionTimestamp"])
+    assert datetime.fromisoformat(meta["deletionTimestamp"]) >= datetime.fromisoformat(
+        meta["creationTimestamp"]
+    )
     again = (await api.delete(path)).ok(200)
     assert again["metadata"]["deletionTimestamp"] == meta["deletionTimestamp"]
     (await api.create(api.at("configmaps"), config_map("a"))).fails(409, "AlreadyExists")
@@ -94,9 +96,7 @@ async def test_a_finalizer_keeps_an_object(api: Api) -> None:
 async def test_a_watch_sees_how_a_held_object_goes(api: Api) -> None:
     body = with_meta(config_map("a"), finalizers=HELD)
     start = (await api.create(api.at("configmaps"), body)).ok(201)["metadata"]["resourceVersion"]
-    watch = await api.watch(
-        api.at("configmaps"), resourceVersion=start, fieldSelector="metadata.name=a"
-    )
+    watch = await api.watch(api.at("configmaps"), resourceVersion=start, fieldSelector="metadata.name=a")
     (await api.delete(api.at("configmaps", "a"))).ok()
     await api.patch(api.at("configmaps", "a"), [{"op": "remove", "path": "/metadata/finalizers"}], JSON)
     assert await watch.take(2) == [("MODIFIED", "a"), ("DELETED", "a")]
@@ -140,11 +140,14 @@ async def test_a_pod_on_a_node_ends_with_grace(api: Api) -> None:
     (await api.get(path)).fails(404, "NotFound")
 
 
-@pytest.mark.parametrize(("spec", "options", "grace"), [
-    ({"terminationGracePeriodSeconds": 7}, None, 7),
-    ({"terminationGracePeriodSeconds": 7}, {"gracePeriodSeconds": 3}, 3),
-    ({"terminationGracePeriodSeconds": 7}, {"gracePeriodSeconds": 70}, 70),
-])
+@pytest.mark.parametrize(
+    ("spec", "options", "grace"),
+    [
+        ({"terminationGracePeriodSeconds": 7}, None, 7),
+        ({"terminationGracePeriodSeconds": 7}, {"gracePeriodSeconds": 3}, 3),
+        ({"terminationGracePeriodSeconds": 7}, {"gracePeriodSeconds": 70}, 70),
+    ],
+)
 async def test_the_grace_of_a_pod(api: Api, spec: Object, options: Object | None, grace: int) -> None:
     path = await bound(api, "a", **spec)
     assert (await api.delete(path, options)).ok(200)["metadata"]["deletionGracePeriodSeconds"] == grace
@@ -153,7 +156,9 @@ async def test_the_grace_of_a_pod(api: Api, spec: Object, options: Object | None
 
 async def test_grace_in_the_query(api: Api) -> None:
     path = await bound(api, "a")
-    assert (await api.delete(path, gracePeriodSeconds="4")).ok()["metadata"]["deletionGracePeriodSeconds"] == 4
+    assert (await api.delete(path, gracePeriodSeconds="4")).ok()["metadata"][
+        "deletionGracePeriodSeconds"
+    ] == 4
     (await api.delete(path, gracePeriodSeconds="0")).ok()
     (await api.get(path)).fails(404, "NotFound")
 

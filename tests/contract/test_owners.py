@@ -101,7 +101,9 @@ async def test_an_owner_of_the_same_name_is_another(api: Api) -> None:
 async def test_a_reference_is_whole(api: Api, missing: str) -> None:
     body = owned("child", {"metadata": {"name": "a", "uid": "b"}})
     body["metadata"]["ownerReferences"][0][missing] = ""
-    (await api.create(api.at("configmaps"), body)).fails(422, "Invalid", f"metadata.ownerReferences[0].{missing}")
+    (await api.create(api.at("configmaps"), body)).fails(
+        422, "Invalid", f"metadata.ownerReferences[0].{missing}"
+    )
 
 
 async def test_there_is_one_controller(api: Api) -> None:
@@ -130,9 +132,7 @@ async def test_a_new_namespace(api: Api) -> None:
     # The label is the server's.
     changed = (await api.patch(path, {"metadata": {"labels": {"kubernetes.io/metadata.name": None}}})).ok()
     assert changed["metadata"]["labels"]["kubernetes.io/metadata.name"] == name
-    await api.until(
-        f"/api/v1/namespaces/{name}/serviceaccounts/default", lambda answer: answer.code == 200
-    )
+    await api.until(f"/api/v1/namespaces/{name}/serviceaccounts/default", lambda answer: answer.code == 200)
     (await api.delete(path)).ok()
 
 

@@ -129,7 +129,11 @@ async def test_a_field_selector_names_the_namespace(api: Api) -> None:
     ("plural", "selector", "words"),
     [
         ("pods", "spec.nothing=a", "field label not supported: spec.nothing"),
-        ("configmaps", "data.a=b", '"data.a" is not a known field selector: only "metadata.name", "metadata.namespace"'),
+        (
+            "configmaps",
+            "data.a=b",
+            '"data.a" is not a known field selector: only "metadata.name", "metadata.namespace"',
+        ),
         ("pods", "metadata.name", "invalid selector: "),
         ("pods", "metadata.name=a=b", "invalid field selector: "),
         ("pods", "metadata.name=a\\x", "invalid field selector: "),
@@ -143,6 +147,10 @@ async def test_selected_deletion(api: Api) -> None:
     for name in ("a", "b", "c"):
         body = with_meta(config_map(name), labels={"name": name})
         (await api.create(api.at("configmaps"), body)).ok(201)
-    (await api.delete(api.at("configmaps"), labelSelector="name in (a,b)", fieldSelector="metadata.name!=a")).ok()
+    (
+        await api.delete(
+            api.at("configmaps"), labelSelector="name in (a,b)", fieldSelector="metadata.name!=a"
+        )
+    ).ok()
     left = (await api.get(api.at("configmaps"), labelSelector="name")).ok()["items"]
     assert [item["metadata"]["name"] for item in left] == ["a", "c"]

@@ -39,19 +39,20 @@ async def test_another_uid_is_another_object(api: Api, plural: str) -> None:
         body["spec"] = {"ports": [{"port": 80}]}
     made = (await api.create(api.at(plural), body)).ok(201)
     other = with_meta(made, uid="00000000-0000-0000-0000-000000000000")
-    (await api.replace(api.at(plural, "a"), other)).fails(409, "Conflict", "Precondition failed: UID in precondition")
+    (await api.replace(api.at(plural, "a"), other)).fails(
+        409, "Conflict", "Precondition failed: UID in precondition"
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "answered"), [pytest.param("a", 404, id="no such object"), pytest.param("b", 400, id="other name")]
+    ("name", "answered"),
+    [pytest.param("a", 404, id="no such object"), pytest.param("b", 400, id="other name")],
 )
 async def test_replace_is_of_the_object_in_the_path(api: Api, name: str, answered: int) -> None:
     answer = await api.replace(api.at("configmaps", "a"), config_map(name))
     assert answer.code == answered, answer.told
     if answered == 400:
-        answer.fails(
-            400, "BadRequest", "the name of the object (b) does not match the name on the URL (a)"
-        )
+        answer.fails(400, "BadRequest", "the name of the object (b) does not match the name on the URL (a)")
 
 
 async def test_identity_stays(api: Api) -> None:
@@ -218,5 +219,7 @@ async def test_what_may_change_of_a_pod(api: Api) -> None:
     assert answered["spec"]["containers"][0]["image"] == "registry.invalid/other:2"
     assert answered["spec"]["activeDeadlineSeconds"] == 50
     tolerations = [*answered["spec"]["tolerations"], {"key": "a", "operator": "Exists"}]
-    assert len((await api.patch(path, {"spec": {"tolerations": tolerations}})).ok()["spec"]["tolerations"]) == 3
+    assert (
+        len((await api.patch(path, {"spec": {"tolerations": tolerations}})).ok()["spec"]["tolerations"]) == 3
+    )
     (await api.patch(path, {"spec": {"activeDeadlineSeconds": 200}})).fails(422, "Invalid")

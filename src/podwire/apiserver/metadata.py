@@ -5,6 +5,7 @@ Source: k8s.io/apiserver/pkg/registry/rest/create.go, update.go, delete.go.
 
 from __future__ import annotations
 
+import random
 import uuid
 from datetime import UTC, datetime
 from typing import Any
@@ -50,7 +51,7 @@ def begin(kind: Kind, namespace: str, obj: Object, time: str) -> Object:
         "generation",
     ):
         meta.pop(unset, None)
-    meta["uid"] = str(uuid.uuid4())
+    meta["uid"] = str(uuid.UUID(int=random.getrandbits(128), version=4))
     meta["creationTimestamp"] = time
     if kind.generation:
         meta["generation"] = 1
@@ -58,8 +59,8 @@ def begin(kind: Kind, namespace: str, obj: Object, time: str) -> Object:
     _drop_empty(meta)
     if kind.has_status and not kind.keep_status:
         obj.pop("status", None)
-    kind.prepare_create(obj)
     kind.defaults(obj)
+    kind.prepare_create(obj)
     return ordered(obj)
 
 

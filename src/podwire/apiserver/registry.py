@@ -6,7 +6,7 @@ again. Failures are raised as :class:`~podwire.apiserver.status.Failure`.
 
 from __future__ import annotations
 
-import copy
+import json
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,6 +18,7 @@ from podwire.apiserver.patch import apply_patch, track
 from podwire.apiserver.reading import ListOptions, Selection
 from podwire.apiserver.schemas import checking
 from podwire.apiserver.storage import Expired, FutureRevision, Key, KeyExists, Storage, Stored
+from podwire.apiserver.stored import clone
 from podwire.apiserver.watches import Watch
 
 __all__ = ["Column", "DeleteOptions", "Kind", "ListOptions", "Registry", "Subresource", "WriteOptions"]
@@ -181,7 +182,7 @@ class Registry:
         for attempt in range(8):
             if not attempt:
                 self.check_fields(kind, obj, options)
-            made = metadata.begin(kind, namespace, copy.deepcopy(obj) if generate else obj, metadata.now())
+            made = metadata.begin(kind, namespace, clone(obj) if generate else obj, metadata.now())
             name = str(made["metadata"].get("name") or "")
             if tracked:
                 self.track(kind, made, {}, options)
@@ -208,18 +209,35 @@ class Registry:
                     raise status.generate_name_conflict(kind.group, kind.plural, name) from None
         raise AssertionError
 
-    def check_fields(self, kind: Kind, obj: Object, options: WriteOptions) -> None:
-        """Remove unknown fields, and refuse or warn of them as the options say. Raise Failure 400."""
+    def check_fields(
+        self,
+        kind: Kind,
+        obj: Object,
+        options: WriteOptions,
+        old: Object | None = None,
+        *,
+        patched: bool = False,
+    ) -> None:
+        """Remove unknown fields, and refuse or warn of them as the options say.
+
+        What is as in ``old`` is not looked at. Raise Failure 400, or 422 for what a patch made.
+        """
+
+        def refusal(why: str) -> status.Failure:
+            if not patched:
+                return status.cannot_handle(kind.kind, kind.version, why)
+            return status.invalid("", "", "", [status.invalid_value("patch", json.dumps(obj), why)])
+
         try:
             if kind.message:
-                unknown = checking.prune(kind.message, obj)
+                unknown = checking.prune(kind.message, obj, old)
             else:
                 unknown = [] if kind.prune is None else kind.prune(obj)
         except checking.WrongType as wrong:
-            raise status.cannot_handle(kind.kind, kind.version, str(wrong)) from wrong
+            raise refusal(str(wrong)) from wrong
         faults = [*options.duplicates, *(f'unknown field "{path}"' for path in unknown)]
         if faults and options.field_validation == "Strict":
-            raise status.cannot_handle(kind.kind, kind.version, f"strict decoding error: {', '.join(faults)}")
+            raise refusal(f"strict decoding error: {', '.join(faults)}")
         if options.field_validation == "Warn":
             options.warnings.extend(faults)
 
@@ -301,11 +319,18 @@ class Registry:
                 obj = patcher(kind, current, body, content_type, options)
                 metadata.check_place(metadata.meta_of(obj), namespace if kind.namespaced else "", name)
                 return obj
-            shown = subresource.view(copy.deepcopy(current))
+            shown = subresource.view(clone(current))
             return _merged(subresource, current, patcher(kind, shown, body, content_type, options))
 
         return await self._update(
-            kind, namespace, name, change, options=options, subresource=subresource, tracked=not apply
+            kind,
+            namespace,
+            name,
+            change,
+            options=options,
+            subresource=subresource,
+            tracked=not apply,
+            patched=not apply,
         ), False
 
     async def update(
@@ -322,7 +347,9 @@ class Registry:
         ``change`` gets a copy of the newest state. An object whose deletion waits for nothing any more is
         removed. Raise 404.
         """
-        return await self._modify(kind, namespace, name, change, dry_run=dry_run)
+        return await self._modify(
+            kind, namespace, name, lambda current: change(current.copy()), dry_run=dry_run
+        )
 
     async def _update(
         self,
@@ -334,13 +361,14 @@ class Registry:
         options: WriteOptions,
         subresource: Subresource | None,
         tracked: bool = True,
+        patched: bool = False,
     ) -> Stored:
         part = "" if subresource is None else subresource.name
 
-        def checked(current: Object) -> Object:
-            old = current if kind.read is None else kind.read(current)
-            new = change(copy.deepcopy(old))
-            self.check_fields(kind, new, options)
+        def checked(current: Stored) -> Object:
+            old = self.view(kind, current)
+            new = change(current.copy() if kind.read is None else clone(old))
+            self.check_fields(kind, new, options, old, patched=patched)
             if new["metadata"].get("name") != name:
                 cause = status.invalid_value("metadata.name", new["metadata"].get("name"), metadata.IMMUTABLE)
                 raise status.invalid(kind.group, kind.kind, name, [cause])
@@ -360,12 +388,12 @@ class Registry:
         return await self._modify(kind, namespace, name, checked, dry_run=options.dry_run)
 
     async def _modify(
-        self, kind: Kind, namespace: str, name: str, change: Callable[[Object], Object], *, dry_run: bool
+        self, kind: Kind, namespace: str, name: str, change: Callable[[Stored], Object], *, dry_run: bool
     ) -> Stored:
         key = self.key(kind, namespace, name)
         after: Object = {}
 
-        def step(current: Object | None) -> Object | None:
+        def step(current: Stored | None) -> Object | None:
             nonlocal after
             if current is None:
                 raise status.not_found(kind.group, kind.plural, name)
@@ -373,8 +401,7 @@ class Registry:
             return None if deletion.finished(kind, after) else after
 
         if dry_run:
-            stored = self.storage.get(key)
-            step(None if stored is None else copy.deepcopy(stored.object))
+            step(self.storage.get(key))
             return Stored.unsaved(after)
         stored = await self._durably(self.storage.modify(key, step))
         assert stored is not None
@@ -392,10 +419,11 @@ class Registry:
         key = self.key(kind, namespace, name)
         gone = False
 
-        def step(current: Object | None) -> Object | None:
+        def step(held: Stored | None) -> Object | None:
             nonlocal gone
-            if current is None:
+            if held is None:
                 raise status.not_found(kind.group, kind.plural, name)
+            current = held.copy()
             if check is not None:
                 check(current)
             kind.check_delete(current)
@@ -406,7 +434,7 @@ class Registry:
 
         if options.dry_run:
             stored = self.storage.get(key)
-            after = step(None if stored is None else copy.deepcopy(stored.object))
+            after = step(stored)
             assert stored is not None
             return (stored if after is None else Stored.unsaved(after)), gone
         stored = await self._durably(self.storage.modify(key, step))

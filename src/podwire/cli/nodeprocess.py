@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeVar
 
+from podwire.apiserver.streaming.service import Streaming
 from podwire.cli import assembly, detach, joining, live, nodelog, output, rows
 from podwire.cli.errors import CommandError
+from podwire.cli.podstreams import NodeStreams
 from podwire.kernel.host import Kernel
 from podwire.kube.objects import Pod
 from podwire.node.board import Feed, WatchTooSlow
@@ -22,7 +24,7 @@ from podwire.node.service import Node
 from podwire.sources.api import APISource
 from podwire.sources.file import FileSource
 from podwire.sources.http import HTTPSource
-from podwire.sources.mux import Mux
+from podwire.sources.mux import Mux, is_mirror
 from podwire.sources.updates import Source
 
 if TYPE_CHECKING:
@@ -56,7 +58,11 @@ async def serve(plan: Plan) -> int:
             membership = Membership(joined.client, node, make_namespaces=joined.server is not None)
             sources.append(membership.source)
             if joined.server is not None:
-                output.say(_invitation(plan, joined))
+                streaming = Streaming(NodeStreams(node))
+                stack.push_async_callback(streaming.close)
+                joined.server.use_backend(streaming)
+                if not plan.once:
+                    output.say(_invitation(plan, joined))
         return await _Process(plan, node, mux, sources, membership).run(ending)
 
 
@@ -205,9 +211,8 @@ class _Process:
         complaints = [str(problem) for problem in self._node.problems() if problem.type == "Warning"]
         complaints += [_complaint(pod) for pod in pods if failed(pod)]
         waiting = [pod for pod in pods if not settled(pod) and not failed(pod)]
-        all_there = self._mux.seen_all() and {pod.metadata.uid for pod in self._mux.pods()} <= {
-            pod.metadata.uid for pod in pods
-        }
+        wanted = {pod.metadata.uid for pod in self._mux.pods() if not is_mirror(pod)}
+        all_there = self._mux.seen_all() and wanted <= {pod.metadata.uid for pod in pods}
         if (waiting or not all_there) and time.monotonic() < deadline:
             return None
         self._table(pods)

@@ -85,7 +85,7 @@ class AddressDirectory:
 
     def exists(self) -> bool:
         """Tell whether anything was ever allocated here."""
-        return Path(self.path).is_dir()
+        return os.path.isdir(self.path)  # noqa: PTH112
 
     @contextmanager
     def locked(self, deadline: float | None = None) -> Iterator[Leases]:
@@ -116,9 +116,8 @@ class AddressDirectory:
                 fds.append(self._directory())
                 fds.append(os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o750, dir_fd=fds[0]))
                 self._flock(fds[1], began, limit)
-                if os.path.samestat(os.stat(LOCK, dir_fd=fds[0]), os.fstat(fds[1])) and os.path.samestat(
-                    Path(self.path).stat(), os.fstat(fds[0])
-                ):
+                # The lock that is there by its whole path: so it is of this directory, and that is in place.
+                if os.path.samestat(os.stat(f"{self.path}/{LOCK}"), os.fstat(fds[1])):  # noqa: PTH116
                     directory, lock = fds
                     fds.clear()
                     return directory, lock

@@ -55,6 +55,8 @@ _VALUE = Table("nftables data", value=(1, BINARY), verdict=(2, _VERDICT))
 _ELEMENT = Table("nftables element", key=(1, _VALUE), data=(2, _VALUE), userdata=(6, BINARY))
 _LIST_ELEMENT = 1
 _ELEMENT_KEY = 1
+_DATA_VALUE = 1
+_ELEMENTS_OF_SET = 3 | NESTED
 _ATTRIBUTE = struct.Struct("=HH")
 _GENERATION = Table("nftables generation", number=(1, BINARY))
 _USERDATA_COMMENT = 0
@@ -212,6 +214,8 @@ class Nft:
 
     def get_all(self, wanted: Sequence[tuple[NamedSet, Fields]]) -> list[Element | None]:
         """Read elements in one system call; None for one that, or whose set or table, is not there."""
+        if not wanted:
+            return []
         with self._reader("get an element of") as sock:
             answers = sock.ask([_element_question(where, key) for where, key in wanted])
         found: list[Element | None] = []
@@ -424,11 +428,16 @@ def _existence_question(family: str, table: str, chain: str) -> Message:
 
 
 def _element_question(where: NamedSet, key: Fields) -> Message:
-    nest = attribute(_LIST_ELEMENT | NESTED, _VALUE.pack(_ELEMENT_KEY, {"value": where.pack_key(key)}))
-    body = _header(where.family) + _ELEMENTS.encode(
-        {"table": where.table, "set": where.name, "elements": nest}
-    )
-    return Message(_GET_ELEMENT, 0, body, "get an element of", f"{where.family} {where.table} {where.name}")
+    subject, begin = _set_question(where.family, where.table, where.name)
+    value = attribute(_ELEMENT_KEY | NESTED, attribute(_DATA_VALUE, where.pack_key(key)))
+    nest = attribute(_ELEMENTS_OF_SET, attribute(_LIST_ELEMENT | NESTED, value))
+    return Message(_GET_ELEMENT, 0, begin + nest, "get an element of", subject)
+
+
+@lru_cache(maxsize=64)
+def _set_question(family: str, table: str, name: str) -> tuple[str, bytes]:
+    """How a set is named in an error, and how a question about one of its elements begins."""
+    return f"{family} {table} {name}", _header(family) + _ELEMENTS.encode({"table": table, "set": name})
 
 
 def _header(family: str) -> bytes:

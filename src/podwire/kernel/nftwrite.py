@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from podwire.kernel import message as nl
@@ -90,25 +91,26 @@ def batch(changes: Changes, generation: int | None = None) -> list[Message]:
 
 def _messages(change: Change) -> list[Message]:
     where = change.where
-    head = b"".join(
-        (
-            bytes((_FAMILIES[where.family], 0, 0, 0)),
-            attribute(_TABLE, where.table.encode() + b"\0"),
-            attribute(_SET, where.name.encode() + b"\0"),
-        )
-    )
+    subject, head = _head(where.family, where.table, where.name)
     kind, flags = (
         (_DELETE_ELEMENT, 0)
         if change.verb == "delete"
         else (_NEW_ELEMENT, nl.MAKE if change.verb == "create" else nl.CREATE)
     )
-    subject = f"{where.family} {where.table} {where.name}"
     operation = f"{change.verb} element of"
     pieces = [_element(where, element) for element in change.elements]
     return [
         Message(kind, flags, head + attribute(_ELEMENTS, part), operation, subject)
         for part in _portions(pieces)
     ]
+
+
+@lru_cache(maxsize=64)
+def _head(family: str, table: str, name: str) -> tuple[str, bytes]:
+    """How a set is named in an error, and how a change of its elements begins."""
+    start = bytes((_FAMILIES[family], 0, 0, 0))
+    place = attribute(_TABLE, table.encode() + b"\0") + attribute(_SET, name.encode() + b"\0")
+    return f"{family} {table} {name}", start + place
 
 
 def _portions(pieces: Sequence[bytes]) -> list[bytes]:

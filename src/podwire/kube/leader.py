@@ -19,7 +19,7 @@ import msgspec
 
 from podwire.kube.client import Client
 from podwire.kube.clock import Clock, deadline, micro_timestamp
-from podwire.kube.errors import AlreadyExists, KubeError, NotFound
+from podwire.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from podwire.kube.lease import Lease, LeaseSpec
 from podwire.kube.metadata import ObjectMeta
 from podwire.kube.ratelimit import Priority
@@ -147,7 +147,11 @@ class LeaderElector:
             await asyncio.gather(renewing, return_exceptions=True)
             if task.done():
                 await self._release()
-        if task.done() and not task.cancelled():
+        if not task.done():
+            return (
+                True  # it has overrun, and the process goes on against all advice: no second work beside it
+            )
+        if not task.cancelled():
             error = task.exception()
             if error is not None:
                 raise error
@@ -172,26 +176,29 @@ class LeaderElector:
     async def _renew(self, leadership: Leadership) -> None:
         """Renew until that fails for too long; returns when the role is lost."""
         timing = self._timing
+        longest = max(timing.retry, timing.renew_deadline / 3)
         while True:
-            await self._clock.sleep(timing.retry)
             ends = leadership.until - timing.duration + timing.renew_deadline
+            await self._clock.sleep(min(timing.retry, ends - self._clock.monotonic()))
             began = self._clock.monotonic()
             if began >= ends:
                 return
-            if await self._try(min(ends - began, max(timing.retry, timing.renew_deadline / 3))):
+            if await self._try(min(ends - began, longest)):
                 leadership.until = began + timing.duration
             elif self.holder not in ("", self.identity):
                 return  # another has it, whatever the clocks say
-            elif self._clock.monotonic() + timing.retry >= ends:
-                # There is no time for another try: the rest belongs to the work, to end in.
-                return
 
     async def _try(self, seconds: float) -> bool:
         """Take or renew the Lease; whether it is ours now."""
         try:
             async with deadline(self._clock, seconds):
-                return await self._take()
+                try:
+                    return await self._take()
+                except Conflict:  # an earlier try may have arrived, though its answer did not
+                    self._seen = None
+                    return await self._take()
         except TimeoutError:
+            self._seen = None  # whether it was done is not known
             return False
         except KubeError as error:
             _log.warning("lease %s/%s: %s: %s", self._namespace, self._name, type(error).__name__, error)

@@ -21,7 +21,7 @@ from ipaddress import (
 from typing import TYPE_CHECKING
 
 from podwire.kernel.nft import NftError
-from podwire.kernel.nftset import Element, Fields
+from podwire.kernel.nftset import Element, Fields, NamedSet
 from podwire.kernel.nftwrite import Changes, create, delete
 from podwire.plugins import ruleset
 from podwire.plugins.ruleset import MASQUERADE, MASQUERADE_INDEX, Chain, Owner
@@ -232,9 +232,19 @@ def removal(kernel: Kernel, owner: Owner) -> tuple[Changes, set[IPv4Address | IP
     return changes, freed
 
 
-def indexed(kernel: Kernel, owner: Owner) -> list[tuple[Fields, IPv4Address | IPv6Address]]:
-    """The keys in the index that an attachment has, and the addresses."""
-    found = kernel.nft.get_all([(MASQUERADE_INDEX, (owner.key, number)) for number in range(_USUAL)])
+def questions(owner: Owner) -> list[tuple[NamedSet, Fields]]:
+    """What to ask for the elements in the index that an attachment usually has at most."""
+    return [(MASQUERADE_INDEX, (owner.key, number)) for number in range(_USUAL)]
+
+
+def indexed(
+    kernel: Kernel, owner: Owner, answers: Sequence[Element | None] | None = None
+) -> list[tuple[Fields, IPv4Address | IPv6Address]]:
+    """The keys in the index that an attachment has, and the addresses.
+
+    ``answers`` are those to `questions`, if they have been asked.
+    """
+    found = list(kernel.nft.get_all(questions(owner)) if answers is None else answers)
     first = found[0]
     if first is None or not isinstance(first.value, tuple):
         return []

@@ -73,9 +73,9 @@ def creation(owner: Owner, addresses: Sequence[Address]) -> Changes:
     return changes
 
 
-def removal(kernel: Kernel, owner: Owner) -> Changes:
-    """Take away what the attachment has, also if `masquerade` made it."""
-    indexed = masquerade.indexed(kernel, owner)
+def removal(kernel: Kernel, owner: Owner, answers: Sequence[Element | None] | None = None) -> Changes:
+    """Take away what the attachment has, also if `masquerade` made it; ``answers`` as for its `indexed`."""
+    indexed = masquerade.indexed(kernel, owner, answers)
     changes = delete(MASQUERADE_INDEX, *(key for key, _ in indexed))
     wanted = [(maps[address.version], (address,)) for _, address in indexed for maps in (PODS, MASQUERADE)]
     for (where, place), element in zip(wanted, kernel.nft.get_all(wanted), strict=True):

@@ -18,13 +18,13 @@ from podwire.kernel import nftwrite
 from podwire.kernel.nft import NftError
 from podwire.kernel.nftset import Element
 from podwire.kernel.nftwrite import Changes
-from podwire.plugins import pod_masquerade, portmap, ruleset, spoofing
+from podwire.plugins import masquerade, pod_masquerade, portmap, ruleset, spoofing
 from podwire.plugins import portmap_elements as elements
 from podwire.plugins.failures import KERNEL
 from podwire.plugins.hostports import HostPort
 from podwire.plugins.pod_masquerade import Outward
 from podwire.plugins.portmap_elements import Held
-from podwire.plugins.ruleset import LOCALNET, MASQUERADE_INDEX, PORTMAP_INDEX, Chain, Owner
+from podwire.plugins.ruleset import LOCALNET, PORTMAP_INDEX, Chain, Owner
 from podwire.plugins.spoofing import Source
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from podwire.kernel.nft import Nft
 
 _TRIES = 3
-_INDEXES = (PORTMAP_INDEX, MASQUERADE_INDEX, spoofing.INDEX)
 
 
 class PodRules(msgspec.Struct, frozen=True):
@@ -156,17 +155,17 @@ def faults(kernel: Kernel, rules: PodRules) -> list[str]:
 def remove(kernel: Kernel, owner: Owner, localnet: Iterable[str], deadline: float) -> list[Held]:
     """Remove whatever the attachment has; return the host ports that it had. Success if there is nothing."""
     for attempt in range(_TRIES):
-        has_ports, has_masquerading, has_source = kernel.nft.get_all(
-            [(index, (owner.key, 0)) for index in _INDEXES]
+        has_ports, has_source, *masqueraded = kernel.nft.get_all(
+            [(PORTMAP_INDEX, (owner.key, 0)), (spoofing.INDEX, (owner.key, 0)), *masquerade.questions(owner)]
         )
-        if not (has_ports or has_masquerading or has_source):
+        if not (has_ports or masqueraded[0] or has_source):
             return []
         held = elements.held_by(kernel, owner) if has_ports else []
         partly = any(each.address is not None for each in held)
         lock: AbstractContextManager[None] = ruleset.exclusive(deadline) if partly else nullcontext()
         with lock:
             changes = elements.removal(kernel, owner, held) if held else ()
-            changes += pod_masquerade.removal(kernel, owner) if has_masquerading else ()
+            changes += pod_masquerade.removal(kernel, owner, masqueraded)
             changes += spoofing.removal(kernel, owner) if has_source else ()
             changes += _localnet_removal(kernel, localnet if held else ())
             try:

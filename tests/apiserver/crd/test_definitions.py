@@ -101,6 +101,28 @@ async def test_names_that_are_taken_are_not_accepted() -> None:
             "Established": ("False", "NotAccepted"),
         }
         assert registry.lookup("example.com", "v1", "others") is None
+        await registry.delete(DEFINITIONS, "", NAME, DeleteOptions())
+        await until(registry, lambda: registry.lookup("example.com", "v1", "others") is not None)
+
+
+async def test_a_built_in_kind_cannot_be_defined_anew() -> None:
+    async with serving() as registry:
+        obj = definition(plural="leases", kind="Lease", shortNames=[])
+        obj["spec"]["group"] = "coordination.k8s.io"
+        obj["metadata"] = {
+            "name": "leases.coordination.k8s.io",
+            "annotations": {"api-approved.kubernetes.io": "https://example.com"},
+        }
+        built_in = registry.lookup("coordination.k8s.io", "v1", "leases")
+        await define(registry, obj)
+        await until(
+            registry, lambda: "status" in registry.get(DEFINITIONS, "", obj["metadata"]["name"]).object
+        )
+        assert conditions(registry, "leases.coordination.k8s.io")["NamesAccepted"] == (
+            "False",
+            "PluralConflict",
+        )
+        assert registry.lookup("coordination.k8s.io", "v1", "leases") is built_in
 
 
 async def test_defaults_and_generation() -> None:
@@ -119,6 +141,23 @@ async def test_defaults_and_generation() -> None:
         )
         assert (after.object["status"], after.object["spec"]["replicas"]) == ({"replicas": 3}, 1)
         assert after.object["metadata"]["generation"] == 1
+
+
+async def test_metadata_of_custom_objects_is_checked() -> None:
+    async with serving() as registry:
+        await define(registry, definition())
+        kind = served(registry)
+        wrong = crontab()
+        wrong["metadata"]["labels"] = 5
+        with pytest.raises(Failure) as caught:
+            await registry.create(kind, "default", wrong, options())
+        assert caught.value.code == 400
+        assert "json: cannot unmarshal number" in caught.value.message
+        typo = crontab()
+        typo["metadata"]["lables"] = {}
+        told = options()
+        await registry.create(kind, "default", typo, told)
+        assert told.warnings == ['unknown field "metadata.lables"']
 
 
 async def test_an_update_needs_a_resource_version() -> None:

@@ -18,6 +18,7 @@ from podwire.apiserver.registry import Registry
 from podwire.apiserver.selectors import Requirement
 from podwire.apiserver.status import Failure
 from podwire.apiserver.storage import Change, Key, Stored
+from podwire.apiserver.stored import pod_head
 from podwire.kube.ports import HostPort
 
 Object = dict[str, Any]
@@ -36,8 +37,7 @@ class Scheduler:
         self._unbound: set[Key] = set()
         self._on_node: Counter[str] = Counter()
         for stored in registry.storage.list("", "pods").items:
-            meta = stored.object["metadata"]
-            self._pod(Key("", "pods", meta["namespace"], meta["name"]), None, stored)
+            self._pod(Key("", "pods", stored.meta.namespace, stored.meta.name), None, stored)
         registry.storage.listen(self._changed)
 
     async def run(self) -> None:
@@ -63,7 +63,7 @@ class Scheduler:
                     self._work.add(waiting)
             if taken:
                 self._on_node[taken] += 1
-        if after is not None and _wants_node(after.object):
+        if after is not None and not pod_head(after.raw).spec.node_name and _wants_node(after.object):
             if key not in self._unbound or before is None or before.object["spec"] != after.object["spec"]:
                 self._unbound.add(key)
                 self._work.add(key)
@@ -175,9 +175,10 @@ def _wants_node(pod: Object) -> bool:
 
 
 def _occupied(stored: Stored | None) -> str:
-    if stored is None or stored.field("status.phase") in FINAL:
+    if stored is None:
         return ""
-    return stored.field("spec.nodeName")
+    head = pod_head(stored.raw)
+    return "" if head.status.phase in FINAL else head.spec.node_name
 
 
 def _matters(change: Change) -> bool:

@@ -11,7 +11,7 @@ import logging
 from typing import Any
 
 from podwire.apiserver import metadata
-from podwire.apiserver.crd.definition import DEFINITIONS, FINALIZER, GROUP, PLURAL
+from podwire.apiserver.crd.definition import DEFINITIONS, FINALIZER, GROUP, PLURAL, condition
 from podwire.apiserver.crd.kinds import kinds
 from podwire.apiserver.deletion import DeleteOptions
 from podwire.apiserver.kind import Kind
@@ -46,6 +46,7 @@ class Definitions:
                 try:
                     if event.type == "DELETED":
                         self._serve(event.stored.object["metadata"]["name"], [])
+                        await self._settle_waiting()
                     else:
                         await self._settle(event.stored.object)
                 except Failure as failure:
@@ -80,6 +81,12 @@ class Definitions:
                 await self._registry.update(DEFINITIONS, "", name, self._with_status)
             return
         self._serve(name, kinds(definition))
+
+    async def _settle_waiting(self) -> None:
+        """Names that were taken may be free by now."""
+        for stored in self._registry.storage.list(GROUP, PLURAL).items:
+            if not condition(stored.object, "NamesAccepted"):
+                await self._settle(stored.object)
 
     def _with_status(self, definition: Object) -> Object:
         return {**definition, "status": self._status(definition)}
@@ -123,7 +130,11 @@ class Definitions:
         spec = definition["spec"]
         names = spec["names"]
         own = (spec["group"], names["plural"])
-        others = [k for k in self._registry.kinds if k.group == own[0] and k.storage != own]
+        others = [
+            kind
+            for kind in self._registry.kinds
+            if kind.group == own[0] and (kind.storage != own or not kind.custom)
+        ]
         known = {name for kind in others for name in (kind.plural, kind.single, *kind.short_names)}
         for field, reason in (("plural", "PluralConflict"), ("singular", "SingularConflict")):
             if names.get(field) in known:

@@ -53,7 +53,8 @@ def defaults(obj: Object) -> None:
 
 def prune(obj: Object) -> list[str]:
     """Remove unknown fields; their paths. Raise Failure 400 if one that is known has the wrong type."""
-    unknown = pruning.prune(obj, _SHAPE)
+    _drop_nulls(obj.get("spec"))
+    unknown = pruning.metadata(obj) + pruning.prune(obj, _SHAPE)
     for cause in validation.validate(obj, _SHAPE, resource=True):
         if cause.reason == "FieldValueTypeInvalid":
             raise status.cannot_handle(KIND, VERSION, cause.message.partition(": ")[2].partition(": ")[2])
@@ -66,6 +67,19 @@ def prune(obj: Object) -> list[str]:
             except props.WrongType as wrong:
                 raise status.cannot_handle(KIND, VERSION, str(wrong)) from wrong
     return unknown
+
+
+def _drop_nulls(value: Any) -> None:
+    """A field that is null is one that is left out; in the schemas a null can be a default or a choice."""
+    if isinstance(value, dict):
+        for name in [name for name, below in value.items() if below is None]:
+            del value[name]
+        for name, below in value.items():
+            if name != "openAPIV3Schema":
+                _drop_nulls(below)
+    elif isinstance(value, list):
+        for below in value:
+            _drop_nulls(below)
 
 
 def validate(obj: Object) -> list[Cause]:
@@ -170,6 +184,8 @@ def _check_version(version: Object, path: str, causes: list[Cause]) -> None:
         causes.extend(structural.check(given, f"{path}.schema.openAPIV3Schema"))
     for index, column in enumerate(version.get("additionalPrinterColumns") or []):
         _check_column(column, f"{path}.additionalPrinterColumns[{index}]", causes)
+    for index, field in enumerate(version.get("selectableFields") or []):
+        _check_path(field, f"{path}.selectableFields[{index}]", causes)
     scale = (version.get("subresources") or {}).get("scale")
     if scale is not None:
         _check_scale(scale, f"{path}.subresources.scale", causes)
@@ -188,13 +204,17 @@ def _check_column(column: Object, path: str, causes: list[Cause]) -> None:
     if column.get("format") and column["format"] not in _COLUMN_FORMATS:
         told = f"must be one of {','.join(_COLUMN_FORMATS)}"
         causes.append(status.invalid_value(f"{path}.format", column["format"], told))
-    if not column.get("jsonPath"):
+    _check_path(column, path, causes)
+
+
+def _check_path(holder: Object, path: str, causes: list[Cause]) -> None:
+    if not holder.get("jsonPath"):
         causes.append(status.required(f"{path}.jsonPath"))
         return
     try:
-        Path(column["jsonPath"])
+        Path(holder["jsonPath"])
     except BadPath as error:
-        causes.append(status.invalid_value(f"{path}.jsonPath", column["jsonPath"], str(error)))
+        causes.append(status.invalid_value(f"{path}.jsonPath", holder["jsonPath"], str(error)))
 
 
 def _check_scale(scale: Object, path: str, causes: list[Cause]) -> None:

@@ -9,10 +9,19 @@ import copy
 from typing import Any
 
 from podwire.apiserver.crd.schema import ABSENT, Schema
+from podwire.apiserver.schemas import checking
 
 Object = dict[str, Any]
 
 _TOP = ("apiVersion", "kind", "metadata")
+
+
+def metadata(obj: Object) -> list[str]:
+    """Remove unknown fields of an object's metadata; their paths. Raise WrongType."""
+    meta = obj.get("metadata")
+    if not isinstance(meta, dict):
+        raise checking.WrongType("metadata: an object is expected")
+    return [f"metadata.{path}" for path in checking.prune("meta.ObjectMeta", meta)]
 
 
 def prune(obj: Object, schema: Schema) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from podwire.apiserver.crd.expressions import compiled
 from podwire.apiserver.patch.merge_keys import METADATA
 from podwire.apiserver.patch.shape import PLAIN, Shape
 
@@ -51,6 +52,7 @@ class Schema:
 
 
 _RULES = (
+    "pattern",
     "enum",
     "minimum",
     "maximum",
@@ -91,14 +93,9 @@ def read(props: Object) -> Schema:
         list_keys=tuple(props.get("x-kubernetes-list-map-keys") or ()),
         map_type=props.get("x-kubernetes-map-type") or "",
         rules={name: props[name] for name in _RULES if props.get(name) is not None},
-        pattern=regular_expression(pattern) if pattern else None,
+        pattern=compiled(pattern) if pattern else None,
         branches=branches,
     )
-
-
-def regular_expression(text: str) -> re.Pattern[str]:
-    """A pattern in the syntax of Go, as far as that differs. Raise re.error."""
-    return re.compile(re.sub(r"(?<!\\)((?:\\\\)*)\\z", r"\1\\Z", text))
 
 
 def shape(schema: Schema, *, top: bool = True) -> Shape:

@@ -12,7 +12,8 @@ from typing import Any
 
 from podwire.apiserver import status
 from podwire.apiserver.crd import pruning, validation
-from podwire.apiserver.crd.schema import read, regular_expression
+from podwire.apiserver.crd.expressions import compiled
+from podwire.apiserver.crd.schema import read
 from podwire.apiserver.status import Cause
 
 Object = dict[str, Any]
@@ -133,8 +134,8 @@ def _pattern(props: Object, path: str, causes: list[Cause]) -> None:
     if not pattern:
         return
     try:
-        regular_expression(pattern)
-    except (re.error, TypeError) as error:
+        compiled(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
         told = f"must be a valid regular expression, but isn't: {error}"
         causes.append(status.invalid_value(f"{path}.pattern", pattern, told))
 

@@ -21,10 +21,11 @@ from podwire.apiserver.storage import Stored
 
 Object = dict[str, Any]
 
+STRATEGIC = "application/strategic-merge-patch+json"
 PATCHES = (
     "application/json-patch+json",
     "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
+    STRATEGIC,
     "application/apply-patch+yaml",
 )
 
@@ -46,10 +47,10 @@ class Resources:
             if part is None or not target.name or (kind.namespaced and target.namespace is None):
                 raise status.no_such_path()
             return await self._part(request, target, kind, part, user)
+        if kind.namespaced and target.namespace is None and target.name:
+            raise status.no_such_path()
         verb = _verb(request, target)
-        if verb not in kind.verbs or (
-            kind.namespaced and target.namespace is None and (target.name or verb == "create")
-        ):
+        if verb not in kind.verbs or (kind.namespaced and target.namespace is None and verb == "create"):
             raise status.method_not_allowed(kind.group, kind.plural, verb)
         match verb:
             case "list" | "watch":
@@ -152,8 +153,9 @@ class Resources:
             )
         else:
             media = request.content_type
-            if media not in PATCHES:
-                raise status.unsupported_media_type(PATCHES)
+            accepted = [one for one in PATCHES if not kind.custom or one != STRATEGIC]
+            if media not in accepted:
+                raise status.unsupported_media_type(accepted)
             asked.check_patch(request, media)
             stored, created = await self.registry.patch(
                 kind, namespace, target.name, body=raw, content_type=media, options=options, subresource=part

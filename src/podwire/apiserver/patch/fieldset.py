@@ -7,6 +7,7 @@ fieldpath (serialize-pe.go, set.go) and typed (tofieldset.go, compare.go, remove
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -44,7 +45,13 @@ def compact(value: Any) -> str:
 
 
 def encode(fields: Iterable[Path]) -> dict[str, Any]:
-    """The set as fieldsV1, sorted; a path that is a member and leads to members has a dot."""
+    """The set as fieldsV1, sorted; not to be changed. A member that leads to members has a dot."""
+    return _encoded(frozenset(fields))
+
+
+# Objects of one kind tend to have the same fields, and few writes change who manages what.
+@functools.lru_cache(1024)
+def _encoded(fields: Fields) -> dict[str, Any]:
     root: dict[str, Any] = {}
     before: Path = ()
     nodes = [root]
@@ -83,6 +90,12 @@ def among(tree: Any, fields: Iterable[Path]) -> bool:
 
 def decode(tree: Any) -> Fields:
     """The set in fieldsV1. Raise ValueError."""
+    return _decoded(_encode(tree))
+
+
+@functools.lru_cache(1024)
+def _decoded(text: bytes) -> Fields:
+    tree = msgspec.json.decode(text)
     found: set[Path] = set()
 
     def walk(node: Any, path: Path) -> None:
@@ -214,7 +227,9 @@ def _all_of(value: Any, shape: Shape, path: Path, found: set[Path]) -> None:
 
 
 def _all_empty_or(kind: type, old: Any, new: Any) -> bool:
-    return all(one is _ABSENT or one is None or isinstance(one, kind) for one in (old, new))
+    return (old is _ABSENT or old is None or isinstance(old, kind)) and (
+        new is _ABSENT or new is None or isinstance(new, kind)
+    )
 
 
 def _or_empty(value: Any) -> Any:

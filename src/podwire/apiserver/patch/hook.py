@@ -167,7 +167,7 @@ def _keyed(path: str, value: Any, shape: Shape) -> str:
     for index, name in _PART.findall(path):
         if name:
             shown += f".{name}"
-            value, shape = (value or {}).get(name), shape.member(name)
+            value, shape = value.get(name) if isinstance(value, dict) else None, shape.member(name)
         else:
             value = value[int(index)] if isinstance(value, list) else None
             try:

@@ -99,7 +99,9 @@ class Managed:
     def decode(cls, listed: Any, *, trusted: bool = False) -> Managed:
         """From metadata.managedFields. Raise ValueError; what is ``trusted`` is not looked at as closely."""
         found: dict[tuple[str, str, str, str], Entry] = {}
-        for one in listed or ():
+        if not isinstance(listed, list):
+            raise ValueError("managedFields must be a list")
+        for one in listed:
             if not isinstance(one, dict):
                 raise ValueError("managedFields: an entry must be an object")
             if one.get("operation") not in (APPLY, UPDATE):

@@ -39,20 +39,24 @@ class WrongType(Exception):
     """A value that cannot be read as its field's type; the text is that of Go's decoder."""
 
 
-def prune(name: str, obj: Object) -> list[str]:
+def prune(name: str, obj: Object, old: Object | None = None) -> list[str]:
     """Remove unknown fields and nulls from an object of the message; the paths of the unknown ones.
 
-    Raise WrongType.
+    What is as in ``old``, which was pruned before, is not looked at. Raise WrongType.
     """
     unknown: list[str] = []
-    _message(schemas.message(name), obj, "", unknown, top=True)
+    _message(schemas.message(name), obj, "", unknown, old=old, top=True)
     return unknown
 
 
-def _message(shape: Message, obj: Object, path: str, unknown: list[str], *, top: bool = False) -> None:
+def _message(
+    shape: Message, obj: Object, path: str, unknown: list[str], *, old: Any = None, top: bool = False
+) -> None:
     fields = shape.fields
     drop = []
     for key, value in obj.items():
+        if old and key in old and old[key] == value:
+            continue
         field = fields.get(key)
         if field is None:
             if top and key in TOP_LEVEL:
