@@ -16,7 +16,7 @@ from typing import Any
 
 from aiohttp import web
 
-from podwire.apiserver import kinds, patch
+from podwire.apiserver import kinds
 from podwire.apiserver.controllers.expiry import Expiry
 from podwire.apiserver.controllers.garbage import Garbage
 from podwire.apiserver.controllers.namespaces import Namespaces
@@ -64,8 +64,7 @@ class ApiServer:
         self.files.prepare()
         self.token = self.files.token()
         self.storage = Storage(self.files.database)
-        self.registry = Registry(self.storage, kinds.builtin(settings.cluster_ranges))
-        self.registry.patcher, self.registry.track = patch.apply_patch, patch.track
+        self.registry = Registry(self.storage, kinds.builtin(settings.cluster_ranges, self.token))
         self._definitions = Definitions(self.registry)
         self.server = Server(self.registry, access=Access(self.token), backend=backend)
         self.url = ""
