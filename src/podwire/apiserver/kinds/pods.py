@@ -53,12 +53,7 @@ def validate(pod: Object) -> list[Cause]:
         typed = msgspec.convert({**pod, "status": {}}, Pod)
     except msgspec.ValidationError as error:
         return [Cause("FieldValueInvalid", f"Invalid value: {error}", "spec")]
-    causes = [
-        status.required(f"spec.{part}[{index}].image")
-        for part in ("initContainers", "containers")
-        for index, container in enumerate(pod["spec"].get(part) or [])
-        if not container.get("image")
-    ]
+    causes = []
     for fault in validate_pod(typed):
         if fault.field.startswith(("metadata.name", "metadata.labels", "metadata.annotations[")) and (
             "bandwidth" not in fault.field
