@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from podwire.kube import misbehaviour as does
 from podwire.kube.testing import event_line
+from podwire.kube.testing import misbehaviour as does
 from tests.kube.reflecting import Bench, bench
 
 Act = Callable[[Bench], Awaitable[None]]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import pytest
 
-from podwire.kube import misbehaviour as does
 from podwire.kube.testing import Object, event_line
+from podwire.kube.testing import misbehaviour as does
 from tests.kube.reflecting import Bench
 from tests.kube.scenarios import Scenario, Scenarios, end_watch, line, name, run
 

@@ -24,7 +24,7 @@ from podwire.node.service import Node
 from podwire.sources.api import APISource
 from podwire.sources.file import FileSource
 from podwire.sources.http import HTTPSource
-from podwire.sources.mux import Mux
+from podwire.sources.mux import Mux, is_mirror
 from podwire.sources.updates import Source
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ async def serve(plan: Plan) -> int:
                 streaming = Streaming(NodeStreams(node))
                 stack.push_async_callback(streaming.close)
                 joined.server.use_backend(streaming)
-                output.say(_invitation(plan, joined))
+                if not plan.once:
+                    output.say(_invitation(plan, joined))
         return await _Process(plan, node, mux, sources, membership).run(ending)
 
 
@@ -210,9 +211,8 @@ class _Process:
         complaints = [str(problem) for problem in self._node.problems() if problem.type == "Warning"]
         complaints += [_complaint(pod) for pod in pods if failed(pod)]
         waiting = [pod for pod in pods if not settled(pod) and not failed(pod)]
-        all_there = self._mux.seen_all() and {pod.metadata.uid for pod in self._mux.pods()} <= {
-            pod.metadata.uid for pod in pods
-        }
+        wanted = {pod.metadata.uid for pod in self._mux.pods() if not is_mirror(pod)}
+        all_there = self._mux.seen_all() and wanted <= {pod.metadata.uid for pod in pods}
         if (waiting or not all_there) and time.monotonic() < deadline:
             return None
         self._table(pods)

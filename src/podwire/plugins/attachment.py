@@ -159,7 +159,10 @@ def attach(kernel: Kernel, container: Netns, plan: Plan) -> None:
 def _configure(host: RouteSocket, inside: RouteSocket, index: int, plan: Plan) -> None:
     if plan.up:
         local = addressing.link_local(plan.mac)
-        inside.send(*addressing.requests(index, local, plan.ips, plan.routes, dad=plan.dad))
+        announce = bool(plan.ips)
+        inside.send(
+            *addressing.requests(index, local, plan.ips, plan.routes, dad=plan.dad, announce=announce)
+        )
     host.send(*_host_end(host, plan))
     _forget_neighbours(host, plan)
     if plan.up:
@@ -197,7 +200,7 @@ def _create(
                 mtu=mtu or None,
             )
         )
-        addressing.write_sysctls(identity.ifname, ips, dad=dad, announce=bool(ips))
+        addressing.write_sysctls(identity.ifname, ips, dad=dad)
         index = devices.index(inside, identity.ifname)
     except BaseException:
         inside.close()
