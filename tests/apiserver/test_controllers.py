@@ -87,6 +87,14 @@ async def test_an_owner_of_the_same_name_is_another(lab: Lab) -> None:
     assert (await lab.ask("GET", f"{MAPS}/one")).code == 200
 
 
+async def test_an_owner_that_is_named_wrongly_is_no_owner(lab: Lab) -> None:
+    one = await lab.ok("POST", MAPS, config_map("one"))
+    below = owned("below", one)
+    below["metadata"]["ownerReferences"][0]["name"] = "another"
+    await lab.ok("POST", MAPS, below)
+    await lab.until(f"{MAPS}/below", gone)
+
+
 async def test_in_the_foreground_the_owner_goes_last(lab: Lab) -> None:
     one = await lab.ok("POST", MAPS, config_map("one"))
     below = owned("below", one, block=True)
@@ -202,6 +210,8 @@ async def test_a_node_that_does_not_renew_its_lease_is_not_ready(bare: Lab) -> N
     lease["spec"]["renewTime"] = "2001-01-01T00:00:10.000000Z"
     await bare.ok("PUT", f"{leases}/n1", lease)
     now = 2 * GRACE
+    assert await ready("n1") == "True"
+    now = 2 * GRACE + 1
     assert await ready("n1") == "True"
     now = 3 * GRACE + 1
     assert await ready("n1") == "Unknown"

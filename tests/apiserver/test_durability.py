@@ -122,12 +122,19 @@ async def test_full_disk_refuses_writes_and_nothing_else(tmp_path: Path) -> None
     await again.close()
 
 
-async def test_a_write_that_builds_on_a_failed_one_fails_too(tmp_path: Path) -> None:
+async def test_a_write_that_builds_on_a_failed_one_fails_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file fails once; what waited behind that write knew of a state that never came to be."""
     storage = Storage(tmp_path / "objects.db")
-    connection: sqlite3.Connection = storage._database._connection
-    pages = connection.execute("PRAGMA page_count").fetchone()[0]
-    connection.execute(f"PRAGMA max_page_count={pages}")
-    made = asyncio.ensure_future(storage.create(key("a"), thing("a", "x" * 50_000)))
+    commit = storage._database._commit
+    faults = [DatabaseFault("objects.db", sqlite3.OperationalError("disk I/O error"))]
+
+    def once(writes: Any, compacted: int) -> DatabaseFault | None:
+        return faults.pop() if faults else commit(writes, compacted)
+
+    monkeypatch.setattr(storage._database, "_commit", once)
+    made = asyncio.ensure_future(storage.create(key("a"), thing("a")))
     await asyncio.sleep(0)
     changed = asyncio.ensure_future(storage.update(key("a"), lambda o: {**o, "text": "small"}))
     with pytest.raises(DatabaseFault):
@@ -137,7 +144,11 @@ async def test_a_write_that_builds_on_a_failed_one_fails_too(tmp_path: Path) -> 
     assert storage.get(key("a")) is None
     with pytest.raises(KeyNotFound):
         await storage.update(key("a"), lambda o: o)
+    await storage.create(key("a"), thing("a", "later"))
     await storage.close()
+    again = Storage(tmp_path / "objects.db")
+    assert [s.object["text"] for s in again.list("", "things").items] == ["later"]
+    await again.close()
 
 
 async def test_a_cancelled_caller_does_not_undo_its_write(tmp_path: Path) -> None:

@@ -86,7 +86,13 @@ async def test_writes_of_one_moment_share_a_transaction(
     )
     assert sum(batches) == 300
     assert len(batches) <= 2
+    held = [stored.raw for stored in storage.list("", "pods").items]
     await storage.close()
+    again = Storage(tmp_path / "objects.db")
+    assert [stored.raw for stored in again.list("", "pods").items] == held
+    watch = again.watch("", "pods", since=0)
+    assert [(await watch.__anext__()).revision for _ in range(300)] == list(range(1, 301))
+    await again.close()
 
 
 async def test_a_list_by_an_indexed_field_looks_at_nothing_else() -> None:
