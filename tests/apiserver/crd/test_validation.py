@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from podwire.apiserver.crd.pruning import fill, prune
 from podwire.apiserver.crd.schema import read, shape
@@ -310,6 +310,7 @@ def test_defaults_are_put_in() -> None:
     assert empty == {"spec": {"a": "x", "null": "y"}}
 
 
+@settings(deadline=None)
 @given(objects())
 def test_pruned_and_filled_twice_is_once(obj: dict[str, Any]) -> None:
     schema = read(SCHEMA)
