@@ -28,7 +28,7 @@ async def server_is_not_there_yet(b: Bench) -> None:
     b.later(4, b.server.start)
 
 
-@scenario("TooManyRequests", lists=2, watches=1, seconds=22, early=True)
+@scenario("TooManyRequests", lists=2, watches=1, at_least=20, seconds=22, early=True)
 async def list_is_too_many_requests_with_retry_after(b: Bench) -> None:
     b.server.script.add("list", does.status(429, "TooManyRequests", Retry_After="20"))
 
@@ -203,7 +203,7 @@ async def initial_events_are_reset(b: Bench) -> None:
     b.server.script.add("watch", does.stream(line(b, "ADDED", "a"), then="reset"))
 
 
-@scenario("TooManyRequests", lists=0, watches=2, seconds=8, early=True, watch_list=True)
+@scenario("TooManyRequests", lists=0, watches=2, at_least=7, seconds=8, early=True, watch_list=True)
 async def initial_events_are_for_later(b: Bench) -> None:
     b.server.script.add("watch", does.status(429, "TooManyRequests", Retry_After="7"))
 
@@ -251,7 +251,7 @@ async def watch_is_refused_for_some_seconds(b: Bench) -> None:
     b.later(3, b.server.start)
 
 
-@scenario("TooManyRequests", lists=0, watches=2, seconds=16)
+@scenario("TooManyRequests", lists=0, watches=2, at_least=15, seconds=16)
 async def watch_is_too_many_requests(b: Bench) -> None:
     b.server.script.add("watch", does.status(429, "TooManyRequests", Retry_After="15"))
     await end_watch(b)
