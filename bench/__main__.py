@@ -1,8 +1,11 @@
-"""``python -m bench``: our ADD and DEL, the Go plugins' and the bare kernel's, interleaved in one run.
+"""``python -m bench [NAME]...``: all benches of the plugins, or those named, one after the other.
 
-Runs in a network and a mount namespace of its own. ``BENCH_JSON=FILE`` writes the table as JSON too,
-``BENCH_N`` sets how many pods each case has (default 40). ``python -m bench density`` measures what grows
-with the number of pods.
+inprocess   our plugins' functions, the Go plugins and the bare kernel, interleaved (BENCH_N pods a case: 40)
+hosted      shim and agent beside the Go plugins, called as a runtime calls them (HOSTED_N: 40; HOSTED_BULK
+            pods at once: 500)
+density     what grows with the number of pods (BENCH_PODS: 4000)
+
+Each runs in a network and a mount namespace of its own. ``BENCH_JSON=DIR`` writes DIR/NAME.json too.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import density, hotpath, ours, peer, runtime
+from bench import density, hosted, hotpath, ours, peer, runtime
 from bench.cases import CASES, Case
 from bench.floor import Floor
 from podwire import plugins
@@ -289,14 +292,8 @@ def isolate() -> None:
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 
 
-def main() -> None:
+def in_process() -> None:
     """Measure, print, write."""
-    if not (peer.BIN / "bridge").exists():
-        sys.exit(f"bench: no {peer.BIN}/bridge: install the Debian package containernetworking-plugins")
-    isolate()
-    if sys.argv[1:] == ["density"]:
-        density.main()
-        return
     count = int(os.environ.get("BENCH_N", "40"))
     directory = Path(tempfile.mkdtemp(prefix="podwire-bench-"))
     try:
@@ -322,9 +319,41 @@ def main() -> None:
         Row("import of the hot path", cost.milliseconds, None, cost.start_milliseconds, cost.n).record()
         | {"resident_mib": round(cost.resident_mib, 1)}
     )
+    write_json("inprocess", records)
+
+
+def write_json(name: str, records: list[dict[str, Any]]) -> None:
+    """Write what was measured where BENCH_JSON says, if it says so."""
     target = os.environ.get("BENCH_JSON")
     if target:
-        Path(target).write_text(json.dumps(records, indent=2) + "\n")
+        Path(target).mkdir(parents=True, exist_ok=True)
+        Path(target, f"{name}.json").write_text(json.dumps(records, indent=2) + "\n")
+
+
+BENCHES: dict[str, Callable[[], None]] = {
+    "inprocess": in_process,
+    "hosted": hosted.main,
+    "density": density.main,
+}
+
+
+def main() -> None:
+    """Run one here, or several in processes of their own."""
+    names = sys.argv[1:] or list(BENCHES)
+    for name in names:
+        if name not in BENCHES:
+            sys.exit(f"bench: no bench {name!r}: there are {', '.join(BENCHES)}")
+    if not (peer.BIN / "bridge").exists():
+        sys.exit(f"bench: no {peer.BIN}/bridge: install the Debian package containernetworking-plugins")
+    if len(names) == 1:
+        isolate()
+        BENCHES[names[0]]()
+        return
+    for name in names:
+        print(f"{name}\n", flush=True)
+        if subprocess.run([sys.executable, "-m", "bench", name], check=False).returncode:
+            sys.exit(1)
+        print(flush=True)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,13 @@ Run as root: ``make demo``. Exit status 0 only if all of it holds.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import difflib
 import json
 import os
 import re
+import ssl
 import subprocess
 import sys
 import threading
@@ -213,11 +215,27 @@ def claims_of_the_pods(claims: Claims) -> None:
     claims.check(
         "a program inside has the pod's name", lambda: podwire("exec", "client", "--", "hostname"), "client"
     )
+    claims.check("the API server has a mirror pod of each", mirrored, ", ".join(PODS))
     broken = f"{HELLO / 'broken.yaml'}:9"
     claims.check(
         "the broken manifest is reported with its file and line", lambda: said_about("broken.yaml"), broken
     )
     claims.check("and with the field that is wrong", lambda: said_about("broken.yaml"), "comand")
+
+
+def mirrored() -> str:
+    """The pods that the API server has, as kubectl would ask it: with its kubeconfig."""
+    kubeconfig = json.loads((OURS[0] / "apiserver" / "kubeconfig").read_text())
+    cluster = kubeconfig["clusters"][0]["cluster"]
+    authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+    request = urllib.request.Request(
+        f"{cluster['server']}/api/v1/namespaces/default/pods",
+        headers={"Authorization": f"Bearer {kubeconfig['users'][0]['user']['token']}"},
+    )
+    secure = urllib.request.HTTPSHandler(context=ssl.create_default_context(cadata=authority))
+    with urllib.request.build_opener(urllib.request.ProxyHandler({}), secure).open(request, timeout=5) as got:
+        items = json.load(got)["items"]
+    return ", ".join(sorted(pod["metadata"]["labels"]["app"] for pod in items))
 
 
 def said_about(name: str) -> str:

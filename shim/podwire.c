@@ -29,6 +29,7 @@ enum {
     STDIN_MAX = (8 << 20) - ENVIRONMENT_MAX, /* together what the agent takes */
     HEADERS_MAX = 8 << 10,
     TYPE_MAX = 64,
+    ARGUMENTS_MAX = 32,
     DEFAULT_MS = 60 * 1000, /* CNI hands plugins no deadline: neither the specification nor libcni has one */
     TIMEOUT_MAX_MS = 3600 * 1000,
     ABSENT_MS = 1000,       /* how long an agent that is not there may take to come back: it may be restarting */
@@ -106,9 +107,9 @@ static size_t collect(void)
 }
 
 /* Become the plugin that needs no agent, if it is installed beside us. stdin is as it was. */
-static void become_standalone(const char *type)
+static void become_standalone(const char *type, char **arguments)
 {
-    char path[PATH_LENGTH];
+    char path[PATH_LENGTH], *words[ARGUMENTS_MAX + 3] = {path, (char *)(uintptr_t)type};
     static const char name[] = "podwire-standalone";
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
     if (length <= 0)
@@ -118,8 +119,10 @@ static void become_standalone(const char *type)
     if (!slash || (size_t)(path + sizeof path - slash - 1) < sizeof name)
         return;
     memcpy(slash + 1, name, sizeof name);
+    for (size_t n = 0; n < ARGUMENTS_MAX && arguments[n]; n++)
+        words[n + 2] = arguments[n];
     signal(SIGPIPE, SIG_DFL);
-    execve(path, (char *[]){path, (char *)(uintptr_t)type, NULL}, environ);
+    execve(path, words, environ);
     if (errno != ENOENT)
         refuse(IO_FAILURE, path, ": ", strerror(errno));
 }
@@ -154,7 +157,7 @@ static int connect_agent(const char *type)
         if (now() >= deadline || (absent && now() >= patience)) {
             if (!absent)
                 late("too busy to take the call");
-            become_standalone(type);
+            become_standalone(type, (char *[]){NULL});
             unavailable("not running: ", strerror(error),
                         "tried for a second, and no podwire-standalone is installed beside this program; start the"
                         " agent: `systemctl start podwire-agent`, or `podwire agent`");
@@ -273,6 +276,10 @@ int main(int argc, char **argv)
     if (getenv("CNI_COMMAND"))
         command = getenv("CNI_COMMAND");
     const char *type = plugin_type(argc ? argv[0] : NULL);
+    if (argc > 1 && !*command) { /* no plugin's call, but the like of `dhcp daemon` */
+        become_standalone(type, argv + 1);
+        refuse(INVALID_ENVIRONMENT, type, " ", "takes arguments only where podwire-standalone is beside it");
+    }
     const char *given = getenv("PODWIRE_TIMEOUT");
     if (given && *given) {
         int64_t time = duration(given);

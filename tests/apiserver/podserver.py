@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 from aiohttp import web
@@ -10,8 +13,9 @@ from podwire.apiserver import status
 from podwire.apiserver.http.answers import answer, failed
 from podwire.apiserver.status import Failure
 from podwire.apiserver.streaming.backend import PodStreams
-from podwire.apiserver.streaming.program import Limits
+from podwire.apiserver.streaming.program import DEFAULT_LIMITS, Limits
 from podwire.apiserver.streaming.service import Streaming
+from tests.apiserver.podstreams import LocalStreams
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",
@@ -27,13 +31,16 @@ class PodServer:
     """``url`` is valid inside ``async with``."""
 
     def __init__(
-        self, backend: PodStreams, *, limits: Limits = Limits(), pod: dict[str, Any] | None = None
+        self, backend: PodStreams, *, limits: Limits = DEFAULT_LIMITS, pod: dict[str, Any] | None = None
     ) -> None:
         self.streaming = Streaming(backend, limits)
         self.pod = POD if pod is None else pod
         self.requests: list[str] = []
         self.url = ""
         self.port = 0
+        self.quiet = asyncio.Event()
+        """Set while no request is being answered."""
+        self._answering = 0
 
     async def __aenter__(self) -> PodServer:
         app = web.Application()
@@ -50,15 +57,10 @@ class PodServer:
         await self.streaming.close()
         await self._runner.cleanup()
 
-    @property
-    def connections(self) -> int:
-        """How many clients are connected."""
-        server = self._runner.server
-        assert server is not None
-        return len(server.connections)
-
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(f"{request.method} {request.path} {request.headers.get('Upgrade', '')}".strip())
+        self._answering += 1
+        self.quiet.clear()
         try:
             match request.path:
                 case "/api":
@@ -80,6 +82,24 @@ class PodServer:
             raise status.no_such_path()
         except Failure as failure:
             return failed(failure)
+        finally:
+            self._answering -= 1
+            if not self._answering:
+                self.quiet.set()
+
+
+@contextlib.asynccontextmanager
+async def serving(streams: LocalStreams, limits: Limits = DEFAULT_LIMITS) -> AsyncIterator[PodServer]:
+    """A server that has to leave no program and no task behind."""
+    before = asyncio.all_tasks()
+    async with PodServer(streams, limits=limits) as server:
+        yield server
+    await asyncio.gather(*(one.program.wait() for one in streams.started))
+    left = asyncio.all_tasks() - before - {asyncio.current_task()}
+    if left:
+        # Handlers of the pod's own connections, which see their ends only now.
+        _, left = await asyncio.wait(left, timeout=5)
+    assert not left
 
 
 _RESOURCES = {

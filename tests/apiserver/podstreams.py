@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import signal
 import struct
 import termios
 from collections.abc import AsyncIterator
@@ -18,7 +19,7 @@ CHUNK = 64 << 10
 
 
 class LocalProcess:
-    """A program of this machine; ``kill``: it ends with the session."""
+    """A program of this machine, which ends with the client's session."""
 
     def __init__(
         self,
@@ -27,13 +28,11 @@ class LocalProcess:
         outputs: dict[int, asyncio.StreamReader],
         *,
         terminal: int | None = None,
-        kill: bool = True,
     ) -> None:
         self.program = program
         self._stdin = stdin
         self._outputs = outputs
         self._terminal = terminal
-        self._kill = kill
 
     async def write_stdin(self, data: bytes) -> None:
         if self._stdin is None:
@@ -79,15 +78,16 @@ class LocalProcess:
         return code if code >= 0 else 128 - code
 
     async def close(self) -> None:
-        if self._kill and self.program.returncode is None:
-            self.program.kill()
-        if self._kill:
-            await self.program.wait()
         if self._stdin is not None:
             self._stdin.close()
-        transport = getattr(self.program, "_transport", None)
-        if self._kill and transport is not None:
-            transport.close()
+        # Each program leads a session of its own; what it began must not outlive it.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.program.pid, signal.SIGKILL)
+        for reader in self._outputs.values():
+            with contextlib.suppress(OSError):
+                while await reader.read(CHUNK):
+                    pass
+        await self.program.wait()
 
 
 class LocalStreams:
@@ -95,6 +95,7 @@ class LocalStreams:
 
     def __init__(self) -> None:
         self.started: list[LocalProcess] = []
+        self.begun = asyncio.Event()
         self.seen: list[tuple[Target, ExecOptions]] = []
         self.log: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.log_asked: list[tuple[Target, LogOptions]] = []
@@ -106,6 +107,7 @@ class LocalStreams:
         self.seen.append((target, options))
         process = await (_with_terminal(options) if options.tty else _with_pipes(options))
         self.started.append(process)
+        self.begun.set()
         return process
 
     async def attach(self, target: Target, options: ExecOptions) -> Process:
@@ -113,7 +115,8 @@ class LocalStreams:
         if not self.attached:
             raise status.bad_request(f'container "{target.container}" does not run')
         return await self.exec(
-            target, ExecOptions(command=self.attached, stdin=options.stdin, stdout=True, stderr=options.stderr)
+            target,
+            ExecOptions(command=self.attached, stdin=options.stdin, stdout=True, stderr=options.stderr),
         )
 
     async def logs(self, target: Target, options: LogOptions) -> AsyncIterator[bytes]:
@@ -142,6 +145,7 @@ async def _with_pipes(options: ExecOptions) -> LocalProcess:
         stdin=pipe if options.stdin else null,
         stdout=pipe if options.stdout else null,
         stderr=pipe if options.stderr else null,
+        start_new_session=True,
     )
     outputs = {1: program.stdout, 2: program.stderr}
     return LocalProcess(program, program.stdin, {number: out for number, out in outputs.items() if out})
@@ -153,7 +157,7 @@ async def _with_terminal(options: ExecOptions) -> LocalProcess:
         columns, rows = options.size
         fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     program = await asyncio.create_subprocess_exec(
-        *options.command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        "setsid", "--ctty", *options.command, stdin=theirs, stdout=theirs, stderr=theirs
     )
     os.close(theirs)
     loop = asyncio.get_running_loop()

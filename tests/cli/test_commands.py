@@ -53,8 +53,8 @@ def run(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.M
     [
         ("nonsense", "'nonsense'"),
         ("up --no-such-flag", "--no-such-flag"),
-        ("up", "no PATH given"),
-        ("up https://example.com/pod.yaml", "https://example.com/pod.yaml"),
+        ("up --no-apiserver", "no PATH given"),
+        ("up ftp://example.com/pod.yaml", "ftp://example.com/pod.yaml"),
         ("up . --pod-cidr 10.0.0.0/8,10.0.0.0/8", "--pod-cidr 10.0.0.0/8,10.0.0.0/8"),
         ("up . --pod-cidr nowhere", "'nowhere'"),
         ("up . --node-name Upper", "'Upper'"),

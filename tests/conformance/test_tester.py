@@ -250,6 +250,9 @@ def test_a_command_line_that_makes_no_sense() -> None:
     done = podwire("bridge", "--check", "nosuch", path=helpers.GO)
     assert done.returncode == 2
     assert done.stderr.startswith("error: --check 'nosuch': no such check\nThere are: variable-missing, ")
+    done = podwire("bridge", "--daemon", "true", path=helpers.GO)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: --daemon 'true': give --ready too")
     done = podwire("bridge", "--fail-on", "worst", path=helpers.GO)
     assert done.returncode == 2
     assert done.stderr.startswith(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from podwire.dhcp.errors import NoLease
+from podwire.dhcp.errors import DHCPError, NoLease
 from podwire.dhcp.keeper import LeaseKeeper
 from podwire.dhcp.lease import LeaseRoute
 from podwire.dhcp.records import Wish
@@ -96,16 +96,27 @@ def test_a_server_that_forgot_its_leases_gives_the_next_one(
             lease = keeper.acquire(key(), pod, soon())
             put_on(lease.address)
         renumbered: AbstractContextManager[None] = (
-            udhcpd(tmp_path / "second", start="10.88.0.10", end="10.88.0.20")
+            udhcpd(tmp_path / "second", start="10.88.0.10", end="10.88.0.19")
             if start is udhcpd
-            else dnsmasq(tmp_path / "second", addresses="10.88.0.10,10.88.0.20,255.255.255.0,600")
+            else dnsmasq(tmp_path / "second", addresses="10.88.0.10,10.88.0.19,255.255.255.0,600")
         )
         with renumbered:
             clock.advance(601, keeper)
+            # The clock runs faster than a busy machine answers: the new lease may end too, and be had again.
             with running(clock, keeper):
-                until(lambda: addresses() and addresses() != [lease.address])
-            assert keeper.check(key()).address == addresses()[0]
-            assert int(keeper.check(key()).ip.packed[3]) <= 20
+                until(lambda: _held(keeper) == addresses() and _last_octets() == [10])
+
+
+def _last_octets() -> list[int]:
+    """Of the interface's addresses; the tens."""
+    return [int(each.partition("/")[0].rpartition(".")[2]) // 10 * 10 for each in addresses()]
+
+
+def _held(keeper: LeaseKeeper) -> list[str]:
+    try:
+        return [keeper.check(key()).address]
+    except DHCPError:
+        return []
 
 
 @SERVERS

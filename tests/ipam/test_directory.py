@@ -163,6 +163,21 @@ def test_a_change_by_others_is_seen(store: AddressDirectory) -> None:
         assert [str(one) for one in leases.held_by("other", "eth0")] == ["10.1.0.3"]
 
 
+def test_a_change_within_one_tick_of_the_clock_is_seen_where_it_is_looked_for(
+    store: AddressDirectory,
+) -> None:
+    add(store, [V4], "a")
+    path = Path(store.path)
+    before = path.stat()
+    (path / "10.1.0.2").unlink()
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with store.locked() as leases:
+        assert leases.confirmed("a", "eth0") == ()
+    add(store, [V4], "b")
+    with store.locked() as leases:
+        assert [str(one) for one in leases.confirmed("b", "eth0")] == ["10.1.0.3"]
+
+
 def test_a_file_that_was_given_to_another_in_place_is_not_released(store: AddressDirectory) -> None:
     add(store, [V4], "a")
     (Path(store.path) / "10.1.0.2").write_text("b\r\neth0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -18,6 +19,20 @@ from podwire.kube.objects import Pod
 from podwire.kube.resource import PODS
 from podwire.kube.testing import ScriptedServer, World
 from podwire.kube.versions import is_older
+
+
+class QuickClock(VirtualClock):
+    """A virtual clock that sees when the loop has nothing left to do."""
+
+    async def settle(self, rounds: int = 60) -> None:
+        idle = 0
+        ready = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
+        for _ in range(rounds * 10):
+            await asyncio.sleep(0)
+            # What is sent on loopback is there at the next look at the sockets, which each round takes.
+            idle = 0 if ready else idle + 1
+            if idle == 4:
+                return
 
 
 @dataclass
@@ -35,6 +50,34 @@ class Bench:
     """Whether the server was restored from a backup: only then may versions go backwards."""
     seen: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Key to UID and version, as the handler was told."""
+    due: int = 0
+    """How much of what was to happen later has not happened yet."""
+    running: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Let the informer run."""
+        self.running = asyncio.create_task(self.informer.run())
+
+    def later(self, seconds: float, do: Callable[[], object]) -> None:
+        """Call a function, or begin a coroutine, when so much time has passed."""
+
+        async def happen() -> None:
+            await self.clock.sleep(seconds)
+            result = do()
+            if inspect.isawaitable(result):
+                await result
+            self.due -= 1
+
+        self.due += 1
+        task = asyncio.create_task(happen())
+        self.tasks.append(task)
+
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    async def say(self, data: bytes) -> None:
+        """Send a chunk in the open watch, and let it arrive."""
+        await self.server.say(data)
+        await self.clock.settle()
 
     def told(self, change: Change[Pod]) -> None:
         """The handler: checks that what it is told follows from what it was told before."""
@@ -110,7 +153,7 @@ async def bench(
     *names: str, watch_list: bool = False, page: int = 500, start: bool = True, seed: int = 1
 ) -> AsyncIterator[Bench]:
     """A server with these pods, and an informer that runs unless ``start`` is false."""
-    clock = VirtualClock()
+    clock = QuickClock()
     world = World()
     for name in names:
         world.create(name)
@@ -122,15 +165,16 @@ async def bench(
         made = Bench(clock, world, server, client, informer)
         informer.reflector._problem = made.problems.append
         informer.add_handler(made.told)
-        running = asyncio.create_task(informer.run()) if start else None
+        if start:
+            made.start()
         try:
             yield made
             assert not any(each.failures for each in informer._handlers), (
                 "the handler was told what cannot be"
             )
         finally:
-            if running is not None:
-                running.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await running
+            tasks = [*made.tasks, *([made.running] if made.running is not None else [])]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await client.close()

@@ -19,6 +19,7 @@ from podwire.kube.client import Client
 from podwire.kube.config import Config
 from podwire.kube.defaults import static_pod
 from podwire.kube.objects import Pod
+from podwire.kube.resource import unstructured
 from podwire.node.clock import Clock
 from podwire.node.membership import Membership
 from podwire.node.service import Node
@@ -28,6 +29,7 @@ from podwire.sources.updates import Snapshot
 from tests.node.helpers import HOST_IPS, Bench, pod
 
 Object = dict[str, Any]
+RAW_PODS = unstructured("", "v1", "pods", "Pod")
 NAMESPACES = ("default", "kube-system", "kube-node-lease")
 
 

@@ -6,12 +6,11 @@ import asyncio
 import time
 from pathlib import Path
 
-from podwire.kube.resource import NODES, PODS, unstructured
+from podwire.kube.resource import NODES, PODS
 from podwire.node.clock import SystemClock
+from podwire.runtime.api import RuntimeCondition
 from podwire.runtime.fake import FakeRuntime, Program
-from tests.node.member import api_pod, cluster, given, member, static
-
-RAW_PODS = unstructured("", "v1", "pods", "Pod")
+from tests.node.member import RAW_PODS, api_pod, cluster, given, member, static
 
 
 async def test_a_pod_of_the_api_runs_and_its_status_is_written_back(tmp_path: Path) -> None:
@@ -43,6 +42,31 @@ async def test_the_node_and_its_lease_are_there(tmp_path: Path) -> None:
     assert node["status"]["addresses"][0] == {"type": "InternalIP", "address": "192.0.2.10"}
     assert lease["spec"]["holderIdentity"] == "node" and lease["spec"]["leaseDurationSeconds"] == 40
     assert lease["metadata"]["ownerReferences"][0]["uid"] == node["metadata"]["uid"]
+
+
+async def test_a_network_that_is_not_ready_makes_the_node_not_ready(tmp_path: Path) -> None:
+    def ready() -> tuple[str, str, str]:
+        (condition,) = (made.object("nodes", "node", "") or {})["status"]["conditions"]
+        return condition["status"], condition["reason"], condition["message"]
+
+    async with cluster() as made:
+        runtime = FakeRuntime(SystemClock())
+        runtime.network = RuntimeCondition("NetworkReady", False, "NoConfig", "no network is configured")
+        async with member(tmp_path, made, runtime=runtime) as m:
+            await m.until(lambda: made.object("nodes", "node", "") is not None)
+            assert ready() == (
+                "False",
+                "NetworkPluginNotReady",
+                "NetworkReady: NoConfig: no network is configured",
+            )
+            await m.client.create(RAW_PODS, api_pod(), "default")
+            await m.client.create(RAW_PODS, api_pod("host", hostNetwork=True), "default")
+            await m.phase_is("host", "Running")
+            await m.until(lambda: "NetworkNotReady" in m.reasons("web"))
+            runtime.network = RuntimeCondition("NetworkReady", True)
+            await m.phase_is("web", "Running")
+            await m.until(lambda: ready()[0] == "True")
+        await runtime.close()
 
 
 async def test_a_deleted_pod_goes_when_its_containers_and_network_are_gone(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from podwire.kube.resource import NODES, PODS
 from podwire.node.clock import SystemClock
 from podwire.runtime.fake import FakeRuntime, Program
 from tests.node.helpers import container
-from tests.node.member import Member, Object, api_pod, cluster, given, member, static
-from tests.node.test_membership import RAW_PODS
+from tests.node.member import RAW_PODS, Member, Object, api_pod, cluster, given, member, static
 
 
 def uid(pod: Object) -> str:

@@ -208,3 +208,23 @@ def test_the_real_fallback_answers_for_every_plugin(shim: Shim) -> None:
     done = shim.run("loopback", b'{"cniVersion": "1.0.0"}', shim.environ("VERSION"))
     assert (done.returncode, done.stderr) == (0, b"")
     assert "1.1.0" in json.loads(done.stdout)["supportedVersions"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 32, 40])
+def test_arguments_are_for_the_standalone_program(shim: Shim, agent: Agent, count: int) -> None:
+    """`dhcp daemon`, as units of the reference plugin start it: no call of a plugin, agent or not."""
+    standalone(shim, '#!/bin/sh\nfor word in "$@"; do echo "$word"; done\n')
+    shim.socket = agent.path
+    arguments = [f"word {number}" for number in range(count)]
+    done = subprocess.run(
+        [shim.named("dhcp"), *arguments], env=shim.environ(""), capture_output=True, check=False
+    )
+    assert done.stdout.decode().splitlines() == ["dhcp", *arguments[:32]]
+    assert not agent.asked
+
+
+def test_arguments_without_the_standalone_program_are_refused(shim: Shim) -> None:
+    done = subprocess.run(
+        [shim.named("dhcp"), "daemon"], env=shim.environ(""), capture_output=True, check=False
+    )
+    assert error(done)["msg"] == "dhcp takes arguments only where podwire-standalone is beside it"

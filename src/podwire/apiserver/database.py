@@ -1,9 +1,10 @@
 """The file under the API server: objects, the log of their changes and the revision, in SQLite.
 
-One thread writes. What has come while a transaction was being committed goes into the next one together
-(group commit), so the price of a commit is shared. WAL with ``synchronous=NORMAL``: what was committed
-survives the death of the process; after a power cut the newest transactions may be missing, never half of
-one. The file is locked exclusively: a second process cannot open it.
+One thread writes, a batch in a transaction (group commit: what comes while one is being committed goes into
+the next one together). Each table gets its rows of a batch in one statement: SQLite's module lets go of the
+interpreter's lock for every step, and has to wait to get it back from a busy event loop. WAL with
+``synchronous=NORMAL``: what was committed survives the death of the process; after a power cut the newest
+transactions may be missing, never half of one. The file is locked: a second process cannot open it.
 
 A row of ``changes`` holds the object as it was *before* (null when it was created). What came after is the
 next row of the same object, or its row in ``objects``: so each state is stored once.
@@ -32,7 +33,8 @@ CREATE TABLE IF NOT EXISTS changes (
 CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """
 _VERSION = 1
-_BATCH = 1024
+_ROWS = 128
+"""Rows of one statement."""
 
 
 class Key(NamedTuple):
@@ -99,7 +101,7 @@ class Submission(NamedTuple):
     token: Any
 
 
-Landed = Callable[[list[Any], DatabaseFault | None], None]
+Landed = Callable[[DatabaseFault | None], None]
 
 
 class Database:
@@ -109,7 +111,11 @@ class Database:
         self.path = ":memory:" if path is None else str(path)
         try:
             self._connection = sqlite3.connect(
-                self.path, isolation_level=None, check_same_thread=False, timeout=0.2
+                self.path,
+                isolation_level=None,
+                check_same_thread=False,
+                timeout=0.2,
+                cached_statements=4 * _ROWS,
             )
             try:
                 self._prepare()
@@ -118,10 +124,8 @@ class Database:
                 raise
         except sqlite3.Error as error:
             raise DatabaseFault(self.path, error) from error
-        self._queue: queue.SimpleQueue[Submission | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Sequence[Write], int] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._failed_epoch = -1
-        self._fault: DatabaseFault | None = None
         self._broken: DatabaseFault | None = None
 
     def _prepare(self) -> None:
@@ -143,16 +147,16 @@ class Database:
     def start(self, landed: Landed) -> None:
         """Start the writer thread; from here on only it uses the file.
 
-        It calls ``landed`` with the tokens of what was written together, or failed together.
+        It calls ``landed`` after each batch, with what went wrong.
         """
         self._thread = threading.Thread(
             target=self._work, args=(landed,), name="podwire-storage", daemon=True
         )
         self._thread.start()
 
-    def submit(self, submission: Submission) -> None:
-        """Queue for the writer thread."""
-        self._queue.put(submission)
+    def submit(self, writes: Sequence[Write], compacted: int) -> None:
+        """Write a batch in order, all of it or nothing; ``compacted`` > 0 drops the log up to there."""
+        self._queue.put((writes, compacted))
 
     def close(self) -> None:
         """Write what is queued, then close the file."""
@@ -179,35 +183,19 @@ class Database:
 
     def state(self) -> tuple[int, int]:
         """The last revision, and the one up to which the log was compacted; before :meth:`start`."""
-        rows = dict(self._connection.execute("SELECT name, value FROM state").fetchall())
-        return rows.get("revision", 0), rows.get("compacted", 0)
+        run = self._connection.execute
+        (revision,) = run("SELECT max(revision) FROM changes").fetchone()
+        compacted = run("SELECT value FROM state WHERE name = 'compacted'").fetchone()
+        oldest = compacted[0] if compacted else 0
+        return max(revision or 0, oldest), oldest
 
     def _work(self, landed: Landed) -> None:
-        ending = False
-        while not ending:
-            batch: list[Submission] = []
-            item = self._queue.get()
-            while item is not None:
-                batch.append(item)
-                if len(batch) >= _BATCH or self._queue.empty():
-                    break
-                item = self._queue.get()
-            ending = item is None
-            late = [made.token for made in batch if made.epoch <= self._failed_epoch]
-            if late:
-                landed(late, self._fault)
-            batch = [made for made in batch if made.epoch > self._failed_epoch]
-            if batch:
-                fault = self._commit(batch)
-                if fault is not None:
-                    self._fault, self._failed_epoch = fault, batch[-1].epoch
-                landed([made.token for made in batch], fault)
+        while (batch := self._queue.get()) is not None:
+            landed(self._commit(*batch))
 
-    def _commit(self, batch: list[Submission]) -> DatabaseFault | None:
+    def _commit(self, writes: Sequence[Write], compacted: int) -> DatabaseFault | None:
         if self._broken is not None:
             return self._broken
-        writes = [write for made in batch for write in made.writes]
-        compacted = max(made.compacted for made in batch)
         connection = self._connection
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -224,25 +212,34 @@ class Database:
             return fault
         return None
 
-    def _write(self, writes: list[Write], compacted: int) -> None:
-        many = self._connection.executemany
-        many(
-            "INSERT INTO changes VALUES (?,?,?,?,?,?,?)",
+    def _write(self, writes: Sequence[Write], compacted: int) -> None:
+        self._rows(
+            "INSERT INTO changes VALUES ",
             [(w.revision, *w.key, w.before_revision, w.before) for w in writes],
         )
         # Only the last state of each object in this transaction counts.
-        last = {write.key: write for write in writes}
-        many(
-            "INSERT INTO objects VALUES (?,?,?,?,?,?) ON CONFLICT DO UPDATE"
-            " SET revision = excluded.revision, data = excluded.data",
-            [(*w.key, w.revision, w.after) for w in last.values() if w.after is not None],
+        last = {write.key: write for write in writes}.values()
+        self._rows(
+            "INSERT OR REPLACE INTO objects VALUES ",
+            [(*w.key, w.revision, w.after) for w in last if w.after is not None],
         )
-        many(
-            "DELETE FROM objects WHERE grp = ? AND plural = ? AND namespace = ? AND name = ?",
-            [tuple(w.key) for w in last.values() if w.after is None],
+        self._rows(
+            "DELETE FROM objects WHERE (grp, plural, namespace, name) IN (VALUES ",
+            [tuple(w.key) for w in last if w.after is None],
+            ")",
         )
-        values = [("revision", writes[-1].revision)] if writes else []
         if compacted:
-            values.append(("compacted", compacted))
-            self._connection.execute("DELETE FROM changes WHERE revision <= ?", (compacted,))
-        many("INSERT INTO state VALUES (?,?) ON CONFLICT DO UPDATE SET value = excluded.value", values)
+            run = self._connection.execute
+            run("INSERT OR REPLACE INTO state VALUES ('compacted', ?)", (compacted,))
+            # The newest change stays: it holds the revision.
+            run(
+                "DELETE FROM changes WHERE revision <= ? AND revision < (SELECT max(revision) FROM changes)",
+                (compacted,),
+            )
+
+    def _rows(self, head: str, rows: list[tuple[Any, ...]], tail: str = "") -> None:
+        for start in range(0, len(rows), _ROWS):
+            some = rows[start : start + _ROWS]
+            marks = "(" + ",".join("?" * len(some[0])) + ")"
+            values = [value for row in some for value in row]
+            self._connection.execute(head + ",".join([marks] * len(some)) + tail, values)

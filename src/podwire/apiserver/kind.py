@@ -68,7 +68,8 @@ def _no_update_causes(new: Object, old: Object) -> list[Cause]:
     return []
 
 
-def _same(obj: Object) -> Object:
+def same(obj: Object) -> Object:
+    """The object itself: the view of a subresource that shows all of it."""
     return obj
 
 
@@ -107,7 +108,7 @@ class Subresource:
     group: str = ""
     version: str = ""
     kind: str = ""
-    view: Callable[[Object], Object] = _same
+    view: Callable[[Object], Object] = same
     merge: Callable[[Object, Object], Object] | None = None
     act: Act | None = None
     connect: str = ""
@@ -177,6 +178,8 @@ class Kind:
     """Whether a deletion answers with the object, not with a Status."""
     unconditional_update: bool = True
     apply: bool = True
+    free_finalizers: bool = False
+    """Whether a finalizer needs no domain, as with the kinds that are not built in."""
     custom: bool = False
     """Whether it comes from a CustomResourceDefinition: strategic merge patches are not for it."""
     shape: Shape | None = None

@@ -5,6 +5,7 @@ Source: k8s.io/apiserver/pkg/registry/rest/create.go, update.go, delete.go.
 
 from __future__ import annotations
 
+import random
 import uuid
 from datetime import UTC, datetime
 from typing import Any
@@ -50,7 +51,7 @@ def begin(kind: Kind, namespace: str, obj: Object, time: str) -> Object:
         "generation",
     ):
         meta.pop(unset, None)
-    meta["uid"] = str(uuid.uuid4())
+    meta["uid"] = str(uuid.UUID(int=random.getrandbits(128), version=4))
     meta["creationTimestamp"] = time
     if kind.generation:
         meta["generation"] = 1
@@ -58,8 +59,8 @@ def begin(kind: Kind, namespace: str, obj: Object, time: str) -> Object:
     _drop_empty(meta)
     if kind.has_status and not kind.keep_status:
         obj.pop("status", None)
-    kind.prepare_create(obj)
     kind.defaults(obj)
+    kind.prepare_create(obj)
     return ordered(obj)
 
 
@@ -76,9 +77,26 @@ def put_namespace(kind: Kind, namespace: str, meta: Object) -> None:
         meta.pop("namespace", None)
 
 
+def check_place(meta: Object, namespace: str, name: str) -> None:
+    """Raise Failure 400 if an object says that it is in another place than that of the request."""
+    if (meta.get("namespace") or namespace) != namespace:
+        raise status.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    if meta.get("name") != name:
+        raise status.bad_request(
+            f"the name of the object ({meta.get('name')}) does not match the name on the URL ({name})"
+        )
+
+
 def check_new(kind: Kind, obj: Object) -> list[Cause]:
     """What is wrong with a new object."""
-    causes = naming.check_metadata(obj["metadata"], namespaced=kind.namespaced, check_name=kind.check_name)
+    causes = naming.check_metadata(
+        obj["metadata"],
+        namespaced=kind.namespaced,
+        check_name=kind.check_name,
+        standard_finalizers=not kind.free_finalizers,
+    )
     return causes + kind.validate(obj)
 
 
@@ -111,7 +129,12 @@ def follow(kind: Kind, new: Object, old: Object, *, subresource: str) -> Object:
 def check_next(kind: Kind, new: Object, old: Object, *, subresource: str) -> list[Cause]:
     """What is wrong with an update."""
     meta, before = new["metadata"], old["metadata"]
-    causes = naming.check_metadata(meta, namespaced=kind.namespaced, check_name=lambda name: "")
+    causes = naming.check_metadata(
+        meta,
+        namespaced=kind.namespaced,
+        check_name=lambda name: "",
+        standard_finalizers=not kind.free_finalizers,
+    )
     for kept in ("name", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"):
         if meta.get(kept) != before.get(kept):
             causes.append(status.invalid_value(f"metadata.{kept}", meta.get(kept), IMMUTABLE))

@@ -111,8 +111,13 @@ def check_labels(field: str, labels: dict[str, str]) -> list[Cause]:
     return causes
 
 
-def check_metadata(meta: Object, *, namespaced: bool, check_name: Callable[[str], str]) -> list[Cause]:
-    """What is wrong with the metadata of a new object, in the order in which it is told."""
+def check_metadata(
+    meta: Object, *, namespaced: bool, check_name: Callable[[str], str], standard_finalizers: bool = True
+) -> list[Cause]:
+    """What is wrong with the metadata of a new object, in the order in which it is told.
+
+    ``standard_finalizers``: one without a domain must be known, as with the core kinds.
+    """
     causes: list[Cause] = []
     name = meta.get("name") or ""
     prefix = meta.get("generateName") or ""
@@ -136,7 +141,11 @@ def check_metadata(meta: Object, *, namespaced: bool, check_name: Callable[[str]
     causes += _check_owners(meta.get("ownerReferences") or [])
     for finalizer in meta.get("finalizers") or []:
         causes += label_key("metadata.finalizers", finalizer)
-        if "/" not in finalizer and finalizer not in (*_GARBAGE_FINALIZERS, "kubernetes"):
+        if (
+            standard_finalizers
+            and "/" not in finalizer
+            and finalizer not in (*_GARBAGE_FINALIZERS, "kubernetes")
+        ):
             detail = "name is neither a standard finalizer name nor is it fully qualified"
             causes.append(invalid_value("metadata.finalizers", finalizer, detail))
     if set(_GARBAGE_FINALIZERS) <= set(meta.get("finalizers") or []):

@@ -166,6 +166,7 @@ class Selection:
 
     def __init__(self, kind: Kind, options: ListOptions, view: Callable[[Stored], Object]) -> None:
         self._view = view
+        self._kind = f"{kind.group}/{kind.version}"
         self._labels = selectors.parse_labels(options.label_selector)
         known = {
             **kind.fields,
@@ -199,12 +200,17 @@ class Selection:
             return None
         return lambda stored: self._match(stored, self._rest)
 
+    def _through(self, stored: Stored, read: Callable[[Object], str]) -> Callable[[Object], str]:
+        return lambda _: read(self._view(stored))
+
     def _match(self, stored: Stored, pairs: list[Any]) -> bool:
         if self._labels:
             labels = stored.labels
             if not all(requirement.matches(labels) for requirement in self._labels):
                 return False
-        if pairs:
-            obj = self._view(stored)
-            return all((read(obj) == term.value) is term.equal for read, term in pairs)
+        for read, term in pairs:
+            # Fields of a view have other names than those of what is stored, so the kind is in the key.
+            value = stored.read(f"{self._kind}.{term.field}", self._through(stored, read))
+            if (value == term.value) is not term.equal:
+                return False
         return True

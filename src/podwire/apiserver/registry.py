@@ -6,17 +6,19 @@ again. Failures are raised as :class:`~podwire.apiserver.status.Failure`.
 
 from __future__ import annotations
 
-import copy
+import json
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from podwire.apiserver import deletion, metadata, reading, status
 from podwire.apiserver.database import DatabaseFault
 from podwire.apiserver.deletion import DeleteOptions
-from podwire.apiserver.kind import Column, Kind, Subresource, WriteOptions
+from podwire.apiserver.kind import Column, Kind, Subresource, WriteOptions, same
+from podwire.apiserver.patch import apply_patch, track
 from podwire.apiserver.reading import ListOptions, Selection
 from podwire.apiserver.schemas import checking
 from podwire.apiserver.storage import Expired, FutureRevision, Key, KeyExists, Storage, Stored
+from podwire.apiserver.stored import clone
 from podwire.apiserver.watches import Watch
 
 __all__ = ["Column", "DeleteOptions", "Kind", "ListOptions", "Registry", "Subresource", "WriteOptions"]
@@ -58,8 +60,8 @@ class Registry:
 
     def __init__(self, storage: Storage, kinds: Iterable[Kind] = ()) -> None:
         self.storage = storage
-        self.patcher: Patch | None = None
-        self.track: Tracker | None = None
+        self.patcher: Patch = apply_patch
+        self.track: Tracker = track
         self._kinds: dict[tuple[str, str, str], Kind] = {}
         self._changed: list[Callable[[], None]] = []
         for kind in kinds:
@@ -126,6 +128,7 @@ class Registry:
                 limit=options.limit,
                 after=place.after,
                 revision=place.revision,
+                index=selection.index,
                 predicate=None if selection.everything else selection.matches,
             )
         except Expired as error:
@@ -149,7 +152,9 @@ class Registry:
         reading.check_reached(since, self.storage)
         if initial:
             predicate = None if selection.everything else selection.matches
-            first = self.storage.list(*kind.storage, namespace, predicate=predicate).items
+            first = self.storage.list(
+                *kind.storage, namespace, index=selection.index, predicate=predicate
+            ).items
             since = self.storage.revision
         elif not since:
             since = self.storage.revision
@@ -180,9 +185,9 @@ class Registry:
         for attempt in range(8):
             if not attempt:
                 self.check_fields(kind, obj, options)
-            made = metadata.begin(kind, namespace, copy.deepcopy(obj) if generate else obj, metadata.now())
+            made = metadata.begin(kind, namespace, clone(obj) if generate else obj, metadata.now())
             name = str(made["metadata"].get("name") or "")
-            if tracked and self.track is not None:
+            if tracked:
                 self.track(kind, made, {}, options)
             if kind.namespaced:
                 self._check_namespace(kind, namespace, name)
@@ -207,18 +212,35 @@ class Registry:
                     raise status.generate_name_conflict(kind.group, kind.plural, name) from None
         raise AssertionError
 
-    def check_fields(self, kind: Kind, obj: Object, options: WriteOptions) -> None:
-        """Remove unknown fields, and refuse or warn of them as the options say. Raise Failure 400."""
+    def check_fields(
+        self,
+        kind: Kind,
+        obj: Object,
+        options: WriteOptions,
+        old: Object | None = None,
+        *,
+        patched: bool = False,
+    ) -> None:
+        """Remove unknown fields, and refuse or warn of them as the options say.
+
+        What is as in ``old`` is not looked at. Raise Failure 400, or 422 for what a patch made.
+        """
+
+        def refusal(why: str) -> status.Failure:
+            if not patched:
+                return status.cannot_handle(kind.kind, kind.version, why)
+            return status.invalid("", "", "", [status.invalid_value("patch", json.dumps(obj), why)])
+
         try:
             if kind.message:
-                unknown = checking.prune(kind.message, obj)
+                unknown = checking.prune(kind.message, obj, old)
             else:
                 unknown = [] if kind.prune is None else kind.prune(obj)
         except checking.WrongType as wrong:
-            raise status.cannot_handle(kind.kind, kind.version, str(wrong)) from wrong
+            raise refusal(str(wrong)) from wrong
         faults = [*options.duplicates, *(f'unknown field "{path}"' for path in unknown)]
         if faults and options.field_validation == "Strict":
-            raise status.cannot_handle(kind.kind, kind.version, f"strict decoding error: {', '.join(faults)}")
+            raise refusal(f"strict decoding error: {', '.join(faults)}")
         if options.field_validation == "Warn":
             options.warnings.extend(faults)
 
@@ -281,26 +303,37 @@ class Registry:
         Raise 400, 404, 409, 415, 422.
         """
         patcher = self.patcher
-        if patcher is None:
-            raise status.unsupported_media_type([])
         apply = content_type == APPLY
         if apply and subresource is None and self.storage.get(self.key(kind, namespace, name)) is None:
             obj = patcher(kind, {}, body, content_type, options)
-            given = metadata.meta_of(obj).setdefault("name", name)
-            if given != name:
-                raise status.bad_request(
-                    f"the name of the object ({given}) does not match the name on the URL ({name})"
+            meta = metadata.meta_of(obj)
+            meta.setdefault("name", name)
+            metadata.check_place(meta, namespace if kind.namespaced else "", name)
+            if meta.get("uid"):
+                why = (
+                    f"uid mismatch: the provided object specified uid {meta['uid']},"
+                    " and no existing object was found"
                 )
+                raise status.conflict(kind.group, kind.plural, name, why)
             return await self._create(kind, namespace, obj, options, tracked=False), True
 
         def change(current: Object) -> Object:
             if subresource is None:
-                return patcher(kind, current, body, content_type, options)
-            shown = subresource.view(copy.deepcopy(current))
+                obj = patcher(kind, current, body, content_type, options)
+                metadata.check_place(metadata.meta_of(obj), namespace if kind.namespaced else "", name)
+                return obj
+            shown = subresource.view(current if subresource.view is same else clone(current))
             return _merged(subresource, current, patcher(kind, shown, body, content_type, options))
 
         return await self._update(
-            kind, namespace, name, change, options=options, subresource=subresource, tracked=not apply
+            kind,
+            namespace,
+            name,
+            change,
+            options=options,
+            subresource=subresource,
+            tracked=not apply,
+            patched=not apply,
         ), False
 
     async def update(
@@ -317,7 +350,9 @@ class Registry:
         ``change`` gets a copy of the newest state. An object whose deletion waits for nothing any more is
         removed. Raise 404.
         """
-        return await self._modify(kind, namespace, name, change, dry_run=dry_run)
+        return await self._modify(
+            kind, namespace, name, lambda current: change(current.copy()), dry_run=dry_run
+        )
 
     async def _update(
         self,
@@ -329,20 +364,21 @@ class Registry:
         options: WriteOptions,
         subresource: Subresource | None,
         tracked: bool = True,
+        patched: bool = False,
     ) -> Stored:
         part = "" if subresource is None else subresource.name
 
-        def checked(current: Object) -> Object:
-            old = current if kind.read is None else kind.read(current)
-            new = change(copy.deepcopy(old))
-            self.check_fields(kind, new, options)
+        def checked(current: Stored) -> Object:
+            old = self.view(kind, current)
+            new = change(current.copy() if kind.read is None else clone(old))
+            self.check_fields(kind, new, options, old, patched=patched)
             if new["metadata"].get("name") != name:
                 cause = status.invalid_value("metadata.name", new["metadata"].get("name"), metadata.IMMUTABLE)
                 raise status.invalid(kind.group, kind.kind, name, [cause])
             metadata.put_namespace(kind, namespace, new["metadata"])
             metadata.check_version(kind, new, old)
             new = metadata.follow(kind, new, old, subresource=part)
-            if tracked and self.track is not None and new != old:
+            if tracked and new != old:
                 self.track(kind, new, old, options)
             if kind.admit is not None and not part:
                 kind.admit(self, new, old)
@@ -355,12 +391,12 @@ class Registry:
         return await self._modify(kind, namespace, name, checked, dry_run=options.dry_run)
 
     async def _modify(
-        self, kind: Kind, namespace: str, name: str, change: Callable[[Object], Object], *, dry_run: bool
+        self, kind: Kind, namespace: str, name: str, change: Callable[[Stored], Object], *, dry_run: bool
     ) -> Stored:
         key = self.key(kind, namespace, name)
         after: Object = {}
 
-        def step(current: Object | None) -> Object | None:
+        def step(current: Stored | None) -> Object | None:
             nonlocal after
             if current is None:
                 raise status.not_found(kind.group, kind.plural, name)
@@ -368,8 +404,7 @@ class Registry:
             return None if deletion.finished(kind, after) else after
 
         if dry_run:
-            stored = self.storage.get(key)
-            step(None if stored is None else copy.deepcopy(stored.object))
+            step(self.storage.get(key))
             return Stored.unsaved(after)
         stored = await self._durably(self.storage.modify(key, step))
         assert stored is not None
@@ -387,10 +422,11 @@ class Registry:
         key = self.key(kind, namespace, name)
         gone = False
 
-        def step(current: Object | None) -> Object | None:
+        def step(held: Stored | None) -> Object | None:
             nonlocal gone
-            if current is None:
+            if held is None:
                 raise status.not_found(kind.group, kind.plural, name)
+            current = held.copy()
             if check is not None:
                 check(current)
             kind.check_delete(current)
@@ -401,7 +437,7 @@ class Registry:
 
         if options.dry_run:
             stored = self.storage.get(key)
-            after = step(None if stored is None else copy.deepcopy(stored.object))
+            after = step(stored)
             assert stored is not None
             return (stored if after is None else Stored.unsaved(after)), gone
         stored = await self._durably(self.storage.modify(key, step))

@@ -188,7 +188,10 @@ def field_check(
     pairs = []
     for term in terms:
         read = known.get(term.field)
-        if read is None:
+        if read is None and len(known) > 2:
             raise bad_request(f"field label not supported: {term.field}")
+        if read is None:
+            only = ", ".join(quoted(name) for name in known)
+            raise bad_request(f"{quoted(term.field)} is not a known field selector: only {only}")
         pairs.append((read, term))
     return pairs

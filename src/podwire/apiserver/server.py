@@ -20,7 +20,9 @@ from podwire.apiserver import kinds
 from podwire.apiserver.controllers.expiry import Expiry
 from podwire.apiserver.controllers.garbage import Garbage
 from podwire.apiserver.controllers.namespaces import Namespaces
+from podwire.apiserver.controllers.nodes import Nodes
 from podwire.apiserver.controllers.scheduler import Scheduler
+from podwire.apiserver.crd import Definitions
 from podwire.apiserver.files import Files
 from podwire.apiserver.http.app import Access, Server
 from podwire.apiserver.http.backend import NodeBackend
@@ -63,7 +65,8 @@ class ApiServer:
         self.files.prepare()
         self.token = self.files.token()
         self.storage = Storage(self.files.database)
-        self.registry = Registry(self.storage, kinds.builtin(settings.cluster_ranges))
+        self.registry = Registry(self.storage, kinds.builtin(settings.cluster_ranges, self.token))
+        self._definitions = Definitions(self.registry)
         self.server = Server(self.registry, access=Access(self.token), backend=backend)
         self.url = ""
         """Where it is reached over TCP; empty if it listens on no port."""
@@ -74,6 +77,7 @@ class ApiServer:
     async def start(self) -> None:
         """Furnish, listen, and write the kubeconfig. Raise ListenError, DatabaseFault."""
         settings = self._settings
+        await self._definitions.start()
         work: list[Callable[[], Awaitable[Any]]] = []
         if settings.controllers:
             namespaces = Namespaces(self.registry)
@@ -81,6 +85,7 @@ class ApiServer:
             work = [
                 namespaces.run,
                 Garbage(self.registry).run,
+                Nodes(self.registry).run,
                 Scheduler(self.registry).run,
                 Expiry(self.registry).run,
             ]
@@ -103,6 +108,7 @@ class ApiServer:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._definitions.close()
         self.storage.end_watches()
         if self._runner is not None:
             await self._runner.cleanup()

@@ -161,7 +161,7 @@ def too_large(revision: int, current: int) -> Failure:
     return Failure(
         504,
         "Timeout",
-        f"Too large resource version: {revision}, current: {current}",
+        f"Timeout: Too large resource version: {revision}, current: {current}",
         causes=[Cause("ResourceVersionTooLarge", "Too large resource version", "")],
         retry_after=1,
     )
@@ -257,6 +257,11 @@ def forbidden_field(field: str, detail: str) -> Cause:
 def too_long(field: str, most: int) -> Cause:
     """A value that is too long, in bytes."""
     return Cause("FieldValueTooLong", f"Too long: may not be more than {most} bytes", field)
+
+
+def too_many(field: str, actual: int, most: int) -> Cause:
+    """A list or mapping with too many members."""
+    return Cause("FieldValueTooMany", f"Too many: {actual}: must have at most {most} items", field)
 
 
 def missing(field: str, value: object) -> Cause:

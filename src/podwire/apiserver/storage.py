@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from podwire.apiserver.database import Database, DatabaseFault, Key, Submission, Write
+from podwire.apiserver.database import Database, DatabaseFault, Key, Write
 from podwire.apiserver.stored import Change, Object, Stored
 from podwire.apiserver.watches import Event, Index, Predicate, Watch, Watches
 
@@ -37,11 +36,13 @@ __all__ = [
 
 LOG_KEPT = 10_000
 """Changes that stay in the log at least; twice as many at most."""
+_TOGETHER = 512
+"""Writes in one transaction at most."""
 
 
 States = list[Stored]
 Changes = list[Change]
-Tokens = list[Any]
+Flights = list["_Flight"]
 Listeners = list[Callable[[Change], None]]
 
 
@@ -83,21 +84,39 @@ class Page(NamedTuple):
 class _Table:
     """The objects of one resource, by place (``namespace/name``), which is also their order in lists."""
 
-    __slots__ = ("_dirty", "_order", "objects")
+    __slots__ = ("_dirty", "_indexes", "_order", "objects")
 
     def __init__(self) -> None:
         self.objects: dict[str, Stored] = {}
+        self._indexes: dict[str, dict[str, set[str]]] = {}
         self._order: list[str] = []
         self._dirty = False
 
     def put(self, place: str, stored: Stored | None) -> None:
+        for path, places in self._indexes.items():
+            before = self.objects.get(place)
+            if before is not None and (held := places.get(before.field(path))) is not None:
+                held.discard(place)
+            if stored is not None:
+                places.setdefault(stored.field(path), set()).add(place)
         if stored is None:
             self._dirty |= self.objects.pop(place, None) is not None
         else:
             self._dirty |= place not in self.objects
             self.objects[place] = stored
 
-    def order(self) -> list[str]:
+    def order(self, index: Index | None = None) -> list[str]:
+        """The places in order; with ``index`` those alone whose object has that value in that field.
+
+        Who has which value is noted from the first time on that somebody asks.
+        """
+        if index is not None:
+            places = self._indexes.get(index[0])
+            if places is None:
+                places = self._indexes[index[0]] = {}
+                for place, stored in self.objects.items():
+                    places.setdefault(stored.field(index[0]), set()).add(place)
+            return sorted(places.get(index[1], ()))
         if self._dirty:
             self._order = sorted(self.objects)
             self._dirty = False
@@ -107,6 +126,26 @@ class _Table:
 def place(key: Key) -> str:
     """The key's place in its resource."""
     return f"{key.namespace}/{key.name}"
+
+
+class _Flight:
+    """A write, or a compaction, on its way to the disk."""
+
+    __slots__ = ("change", "compacted", "landed", "write")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        write: Write | None = None,
+        change: Change | None = None,
+        compacted: int = 0,
+    ) -> None:
+        self.write = write
+        self.change = change
+        self.compacted = compacted
+        self.landed: asyncio.Future[None] = loop.create_future()
+        # Nobody may be waiting any more when it fails.
+        self.landed.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 class Storage:
@@ -124,7 +163,9 @@ class Storage:
         self._flights: dict[int, asyncio.Future[None]] = {}
         self._watches = Watches()
         self._listeners: Listeners = []
-        self._epoch = 0
+        self._waiting: Flights = []
+        self._flying: Flights = []
+        self._takeoff = False
         self._closed = False
         self._compacting = False
         self._loop = asyncio.get_running_loop()
@@ -170,15 +211,17 @@ class Storage:
         limit: int = 0,
         after: str = "",
         revision: int = 0,
+        index: Index | None = None,
         predicate: Predicate | None = None,
     ) -> Page:
         """Objects in the order of their places, at most ``limit`` (0: all) of them, behind ``after``.
 
         ``revision`` other than 0: as it was then. Raise Expired or FutureRevision. ``remaining`` counts
-        what is behind this page; with a predicate it is -1, not known.
+        what is behind this page; with a predicate it is -1, not known. With ``index`` only objects that have
+        that value in that field are looked at.
         """
         table = self._at(group, plural, revision)
-        order = table.order()
+        order = table.order(index)
         low = bisect_right(order, after) if after else 0
         high = len(order)
         if namespace is not None:
@@ -187,21 +230,21 @@ class Storage:
             high = bisect_left(order, f"{namespace}0")
         objects = table.objects
         items: States = []
-        index = low
-        for index in range(low, high):
-            stored = objects[order[index]]
+        at = low
+        for at in range(low, high):
+            stored = objects[order[at]]
             if predicate is None or predicate(stored):
                 if limit and len(items) == limit:
                     break
                 items.append(stored)
         else:
             return Page(items, revision or self._revision, "", 0)
-        return Page(items, revision or self._revision, order[index - 1], -1 if predicate else high - index)
+        return Page(items, revision or self._revision, order[at - 1], -1 if predicate else high - at)
 
     async def create(self, key: Key, obj: Object) -> Stored:
         """Store a new object and return it with its resourceVersion. Raise KeyExists, DatabaseFault."""
 
-        def change(current: Object | None) -> Object:
+        def change(current: Stored | None) -> Object:
             if current is not None:
                 raise KeyExists(key)
             return obj
@@ -216,10 +259,10 @@ class Storage:
         What ``change`` raises is passed on and nothing is written.
         """
 
-        def must(current: Object | None) -> Object:
+        def must(current: Stored | None) -> Object:
             if current is None:
                 raise KeyNotFound(key)
-            return change(current)
+            return change(current.copy())
 
         stored = await self.modify(key, must)
         assert stored is not None
@@ -231,28 +274,30 @@ class Storage:
         ``check`` may raise to prevent it. Raise KeyNotFound, DatabaseFault.
         """
 
-        def gone(current: Object | None) -> None:
+        def gone(current: Stored | None) -> None:
             if current is None:
                 raise KeyNotFound(key)
             if check is not None:
-                check(current)
+                check(current.object)
 
         stored = await self.modify(key, gone)
         assert stored is not None
         return stored
 
-    async def modify(self, key: Key, change: Callable[[Object | None], Object | None]) -> Stored | None:
-        """The one way to write: ``change`` gets a copy of the newest state, or None, and gives the next.
+    async def modify(self, key: Key, change: Callable[[Stored | None], Object | None]) -> Stored | None:
+        """The one way to write: ``change`` gets the newest state, or None, and gives the next.
 
         It is called once and at once, so nothing can come between what it reads and what is written. None
         deletes. The same object again is not written. Returns what is stored now; for a deletion the last
         state at the revision of the deletion; None if there was nothing and there is nothing.
         """
         newest = self._newest(key)
-        after = change(None if newest is None else copy.deepcopy(newest.object))
+        with contextlib.nullcontext() if newest is None else newest.decoded():
+            after = change(newest)
+            same = after is not None and newest is not None and after == newest.object
         if after is None and newest is None:
             return None
-        if after is not None and newest is not None and after == newest.object:
+        if same:
             pending = self._pending.get(key)
             if pending is not None:
                 await asyncio.shield(self._flights[pending.revision])
@@ -309,7 +354,7 @@ class Storage:
         self._compacted = revision
         while self._log and self._log[0].revision <= revision:
             self._log.popleft()
-        await asyncio.shield(self._submit([], revision, None))
+        await asyncio.shield(self._submit(_Flight(self._loop, compacted=revision)))
 
     def end_watches(self) -> None:
         """End all watches that are open now."""
@@ -321,6 +366,8 @@ class Storage:
             return
         self._closed = True
         self._watches.close()
+        while flights := [*self._flying, *self._waiting]:
+            await asyncio.wait([flight.landed for flight in flights])
         await asyncio.to_thread(self._database.close)
 
     def _table(self, group: str, plural: str) -> _Table:
@@ -374,7 +421,7 @@ class Storage:
         )
         self._pending[change.key] = change
         # A caller that goes away does not undo what is on its way to the disk.
-        await asyncio.shield(self._submit([write], 0, change))
+        await asyncio.shield(self._submit(_Flight(self._loop, write, change)))
         if len(self._log) > 2 * self._log_kept and not self._compacting:
             self._compacting = True
             try:
@@ -382,35 +429,46 @@ class Storage:
             finally:
                 self._compacting = False
 
-    def _submit(self, writes: Sequence[Write], compacted: int, change: Change | None) -> asyncio.Future[None]:
-        flight: asyncio.Future[None] = self._loop.create_future()
-        # Nobody may be waiting any more when it fails.
-        flight.add_done_callback(lambda done: done.cancelled() or done.exception())
-        if change is not None:
-            self._flights[change.revision] = flight
-        self._database.submit(Submission(writes, compacted, self._epoch, (flight, change, self._epoch)))
-        return flight
+    def _submit(self, flight: _Flight) -> asyncio.Future[None]:
+        if flight.change is not None:
+            self._flights[flight.change.revision] = flight.landed
+        self._waiting.append(flight)
+        if not self._flying and not self._takeoff:
+            # Those that are asked for in this turn of the loop go together.
+            self._takeoff = True
+            self._loop.call_soon(self._fly)
+        return flight.landed
 
-    def _landed(self, tokens: Tokens, fault: DatabaseFault | None) -> None:
+    def _fly(self) -> None:
+        self._takeoff = False
+        self._flying, self._waiting = self._waiting[:_TOGETHER], self._waiting[_TOGETHER:]
+        if self._flying:
+            writes = [flight.write for flight in self._flying if flight.write is not None]
+            self._database.submit(writes, max(flight.compacted for flight in self._flying))
+
+    def _landed(self, fault: DatabaseFault | None) -> None:
         """In the writer thread."""
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._settle, tokens, fault)
+            self._loop.call_soon_threadsafe(self._settle, fault)
 
-    def _settle(self, tokens: Tokens, fault: DatabaseFault | None) -> None:
-        for flight, change, epoch in tokens:
-            if fault is not None and epoch == self._epoch:
-                # All that is in flight may build on what failed, and fails in the database too.
-                self._epoch += 1
-                self._pending.clear()
-            if change is not None:
-                del self._flights[change.revision]
+    def _settle(self, fault: DatabaseFault | None) -> None:
+        landed = self._flying
+        if fault is not None:
+            # All that waits may build on what failed.
+            landed, self._waiting = landed + self._waiting, []
+            self._pending.clear()
+        for flight in landed:
+            if flight.change is not None:
+                del self._flights[flight.change.revision]
                 if fault is None:
-                    self._apply(change)
-            if not flight.done():
+                    self._apply(flight.change)
+            if not flight.landed.done():
                 if fault is None:
-                    flight.set_result(None)
+                    flight.landed.set_result(None)
                 else:
-                    flight.set_exception(fault)
+                    flight.landed.set_exception(fault)
+        self._flying = []
+        self._fly()
 
     def _apply(self, change: Change) -> None:
         key = change.key
@@ -422,3 +480,4 @@ class Storage:
         self._watches.dispatch(change)
         for call in self._listeners:
             call(change)
+        change.forget()

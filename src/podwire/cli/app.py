@@ -120,11 +120,27 @@ def up(
             show_default=False,
         ),
     ] = None,
+    apiserver: Annotated[
+        bool,
+        typer.Option(
+            "--apiserver/--no-apiserver",
+            help="Serve the Kubernetes API for kubectl on a loopback port, and run the pods made there.",
+        ),
+    ] = True,
+    kubeconfig: Annotated[
+        str,
+        typer.Option(
+            "--kubeconfig",
+            metavar="FILE",
+            help="Join that API server as a node, in place of the one inside.",
+            show_default=False,
+        ),
+    ] = "",
     root: Root = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what the node does.")] = False,
     ready_fd: Annotated[int, typer.Option("--ready-fd", hidden=True)] = -1,
 ) -> int:
-    """Be a node: run the pods of the manifests in PATH and show them in a live table.
+    """Be a node: run the pods of manifests and of the Kubernetes API, and show them in a live table.
 
     Ctrl-C ends the node; its pods go on running, and the next `podwire up` takes them over. `podwire down`
     stops and removes everything.
@@ -144,6 +160,8 @@ def up(
             verbose=verbose,
             ready_fd=ready_fd,
             url_headers=tuple(url_headers or ()),
+            apiserver=apiserver,
+            kubeconfig=kubeconfig,
         )
     )
 

@@ -135,6 +135,19 @@ def url_headers(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
+def kubeconfig(text: str) -> Path:
+    """A kubeconfig that can be read, absolute."""
+    path = Path(text).absolute()
+    try:
+        if not path.is_file():
+            raise CommandError(f"--kubeconfig {text}: " + ("not a file" if path.exists() else "no such file"))
+        if not os.access(path, os.R_OK):
+            raise CommandError(f"--kubeconfig {text}: not readable")
+    except (OSError, ValueError) as error:
+        raise CommandError(f"--kubeconfig {text!r}: {error}") from error
+    return path
+
+
 def node_name(given: str | None) -> str:
     """The node's name: ``given``, or the host's in lower case."""
     name = socket.gethostname().lower() if given is None else given

@@ -197,6 +197,23 @@ def cni_conformance(
             help="The least weight of a finding that makes the exit status 1: violation, weakness or note.",
         ),
     ] = "note",
+    daemon: Annotated[
+        str,
+        typer.Option(
+            "--daemon",
+            metavar="COMMAND",
+            help="What the plugin hands its work to: started on each check's host, and ended with it.",
+        ),
+    ] = "",
+    ready: Annotated[
+        Path | None,
+        typer.Option(
+            "--ready",
+            metavar="FILE",
+            help="The file or socket that is there when --daemon serves.",
+            show_default=False,
+        ),
+    ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show what passed and what does not apply as well.")
     ] = False,
@@ -217,4 +234,6 @@ def cni_conformance(
         timeout=timeout,
         fail_on=fail_on,
         verbose=verbose,
+        daemon=daemon,
+        ready=ready,
     )

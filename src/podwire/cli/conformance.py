@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from podwire.conformance.findings import Outcome
+    from podwire.conformance.services import Daemon
 
 _STYLES = {"violation": "red", "weakness": "yellow", "note": "cyan", "skipped": "dim", "passed": "green"}
 _PLAIN_WIDTH = 120
@@ -31,6 +33,8 @@ def run(
     timeout: float,
     fail_on: str,
     verbose: bool,
+    daemon: str,
+    ready: Path | None,
 ) -> int:
     """Test each plugin; the status is 1 where something was found that weighs ``fail_on`` or more.
 
@@ -47,13 +51,14 @@ def run(
     unknown = [one for one in only if one not in known]
     if unknown:
         raise usage(f"--check {unknown[0]!r}: no such check", hint=f"There are: {', '.join(known)}.")
+    beside = _daemon(daemon, ready)
     path, _ = plugin_path(os.environ)
     outcomes: list[Outcome] = []
     untested: list[str] = []
     console = _console()
     for plugin in plugins:
         try:
-            tested = tester.prepare(subject.resolve(plugin, path, conf, timeout))
+            tested = tester.prepare(subject.resolve(plugin, path, conf, timeout, beside))
         except NotTestable as error:
             if len(plugins) == 1:
                 raise CommandError(str(error)) from error
@@ -70,6 +75,22 @@ def run(
     if junit is not None:
         junit.write_bytes(report.as_junit(outcomes))
     return 1 if untested or any(one.weighs(Severity(fail_on)) for one in outcomes) else 0
+
+
+def _daemon(command: str, ready: Path | None) -> Daemon | None:
+    from podwire.conformance.services import Daemon
+
+    if not command:
+        if ready is not None:
+            raise usage(f"--ready {ready}: tells of no --daemon")
+        return None
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as error:
+        raise usage(f"--daemon {command!r}: {error}") from None
+    if not words or ready is None:
+        raise usage(f"--daemon {command!r}: give --ready too, what is there when it serves")
+    return Daemon(words, ready)
 
 
 @contextmanager

@@ -74,6 +74,16 @@ class Locations:
         return self.run / "agent.lock"
 
     @property
+    def apiserver(self) -> Path:
+        """The API server's objects, token, certificates and kubeconfig."""
+        return self.state / "apiserver"
+
+    @property
+    def apiserver_socket(self) -> Path:
+        """Where the API server inside a node answers without a token."""
+        return self.run / "api.sock"
+
+    @property
     def log(self) -> Path:
         """What a detached node writes."""
         return self.state / "node.log"

@@ -11,16 +11,20 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeVar
 
-from podwire.cli import assembly, detach, live, nodelog, output, rows
+from podwire.apiserver.streaming.service import Streaming
+from podwire.cli import assembly, detach, joining, live, nodelog, output, rows
 from podwire.cli.errors import CommandError
+from podwire.cli.podstreams import NodeStreams
 from podwire.kernel.host import Kernel
 from podwire.kube.objects import Pod
 from podwire.node.board import Feed, WatchTooSlow
+from podwire.node.membership import Membership
 from podwire.node.server import Server
 from podwire.node.service import Node
+from podwire.sources.api import APISource
 from podwire.sources.file import FileSource
 from podwire.sources.http import HTTPSource
-from podwire.sources.mux import Mux
+from podwire.sources.mux import Mux, is_mirror
 from podwire.sources.updates import Source
 
 if TYPE_CHECKING:
@@ -44,32 +48,65 @@ async def serve(plan: Plan) -> int:
         kernel = stack.enter_context(Kernel.open())
         network = assembly.network(plan.places, plan.bridge, plan.cidrs)
         runtime = await stack.enter_async_context(assembly.runtime(plan.places, kernel, network))
+        joined = await _join(plan, stack)
         sources = _sources(plan)
-        mux = Mux(*(source.name for source in sources))
+        names = [source.name for source in sources]
+        mux = Mux(*names, *([APISource.name] if joined is not None else []))
         node = Node(runtime, mux, plan.node_name, root=plan.places.state, pod_cidrs=plan.cidrs)
-        return await _Process(plan, node, mux, sources).run(ending)
+        membership = None
+        if joined is not None:
+            membership = Membership(joined.client, node, make_namespaces=joined.server is not None)
+            sources.append(membership.source)
+            if joined.server is not None:
+                streaming = Streaming(NodeStreams(node))
+                stack.push_async_callback(streaming.close)
+                joined.server.use_backend(streaming)
+                if not plan.once:
+                    output.say(_invitation(plan, joined))
+        return await _Process(plan, node, mux, sources, membership).run(ending)
+
+
+async def _join(plan: Plan, stack: AsyncExitStack) -> joining.Joined | None:
+    """The API server that the node belongs to, until ``stack`` is left."""
+    if plan.kubeconfig is not None:
+        return await stack.enter_async_context(joining.joined(plan.kubeconfig))
+    if plan.apiserver:
+        return await stack.enter_async_context(joining.embedded(plan.places))
+    return None
+
+
+def _invitation(plan: Plan, joined: joining.Joined) -> str:
+    if joined.kubeconfig is None:
+        return f"The API server has no loopback address here: it answers on {plan.places.apiserver_socket}."
+    return f"The API server answers: kubectl --kubeconfig {joined.kubeconfig} get pods -A"
 
 
 def _sources(plan: Plan) -> list[Source]:
-    """Where the pods come from; the one that keeps nothing forgets what an earlier run kept."""
+    """Where the pods come from besides the API."""
     found: list[Source] = []
-    files = FileSource(plan.manifests, plan.node_name, keep=plan.places.manifests)
-    urls = HTTPSource(plan.urls, plan.node_name, headers=plan.url_headers, keep=plan.places.pages)
-    if plan.manifests or not plan.urls:
-        found.append(files)
+    if plan.manifests:
+        found.append(FileSource(plan.manifests, plan.node_name, keep=plan.places.manifests))
     if plan.urls:
-        found.append(urls)
+        found.append(HTTPSource(plan.urls, plan.node_name, headers=plan.url_headers, keep=plan.places.pages))
     return found
 
 
 class _Process:
     """The tasks of a node's process, from start to end."""
 
-    def __init__(self, plan: Plan, node: Node, mux: Mux, sources: Sequence[Source]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        node: Node,
+        mux: Mux,
+        sources: Sequence[Source],
+        membership: Membership | None,
+    ) -> None:
         self._plan = plan
         self._node = node
         self._mux = mux
         self._sources = sources
+        self._membership = membership
         title = f"node {plan.node_name}"
         self._view: live.View = live.TableView(title) if sys.stdout.isatty() else live.LineView()
         self._changed = asyncio.Event()
@@ -89,6 +126,8 @@ class _Process:
                     asyncio.create_task(self._show(), name="view"),
                     asyncio.create_task(_when(ending), name="signal"),
                 }
+                if self._membership is not None:
+                    others.add(asyncio.create_task(self._membership.run(), name="membership"))
                 if self._plan.waiter is not None:
                     others.add(asyncio.create_task(self._log(), name="log"))
                     self._plan.waiter.tell(detach.Started())
@@ -172,9 +211,8 @@ class _Process:
         complaints = [str(problem) for problem in self._node.problems() if problem.type == "Warning"]
         complaints += [_complaint(pod) for pod in pods if failed(pod)]
         waiting = [pod for pod in pods if not settled(pod) and not failed(pod)]
-        all_there = self._mux.seen_all() and {pod.metadata.uid for pod in self._mux.pods()} <= {
-            pod.metadata.uid for pod in pods
-        }
+        wanted = {pod.metadata.uid for pod in self._mux.pods() if not is_mirror(pod)}
+        all_there = self._mux.seen_all() and wanted <= {pod.metadata.uid for pod in pods}
         if (waiting or not all_there) and time.monotonic() < deadline:
             return None
         self._table(pods)

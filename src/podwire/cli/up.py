@@ -36,6 +36,8 @@ class Options:
     verbose: bool
     ready_fd: int
     url_headers: tuple[str, ...] = ()
+    apiserver: bool = True
+    kubeconfig: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,10 @@ class Plan:
     notices: tuple[str, ...] = ()
     urls: tuple[str, ...] = ()
     url_headers: tuple[tuple[str, str], ...] = ()
+    apiserver: bool = True
+    """Whether the API server is inside."""
+    kubeconfig: Path | None = None
+    """How to reach the API server that is somewhere else."""
 
     @property
     def cidrs(self) -> tuple[str, ...]:
@@ -89,7 +95,11 @@ def _plan(options: Options, waiter: detach.Waiter | None = None) -> Plan:
         raise usage("--once and --detach do not go together: --once waits, --detach does not")
     if options.timeout is not None and not options.once:
         raise usage(f"--timeout {options.timeout:g}: how long --once waits; --once is not given")
-    manifests, urls = checks.manifests(options.paths), checks.urls(options.paths)
+    if options.kubeconfig and not options.apiserver:
+        raise usage("--kubeconfig and --no-apiserver do not go together: one joins an API server")
+    kubeconfig = checks.kubeconfig(options.kubeconfig) if options.kubeconfig else None
+    urls = checks.urls(options.paths)
+    manifests = checks.manifests(options.paths, needed=not options.apiserver)
     url_headers = checks.url_headers(options.url_headers)
     if url_headers and not urls:
         raise usage("--manifest-url-header: no URL is given that it could go to")
@@ -121,6 +131,8 @@ def _plan(options: Options, waiter: detach.Waiter | None = None) -> Plan:
         waiter=waiter,
         urls=urls,
         url_headers=url_headers,
+        apiserver=options.apiserver and kubeconfig is None,
+        kubeconfig=kubeconfig,
     )
     running = lock.holder(plan.places.lock)
     if running is not None:
@@ -148,6 +160,10 @@ def _detach(options: Options) -> int:
     if plan.places.root:
         arguments += ["--root", str(plan.places.root)]
     arguments += [f"--manifest-url-header={name}:{value}" for name, value in plan.url_headers]
+    if plan.kubeconfig is not None:
+        arguments += ["--kubeconfig", str(plan.kubeconfig)]
+    elif not plan.apiserver:
+        arguments.append("--no-apiserver")
     if plan.verbose:
         arguments.append("--verbose")
     with tempfile.TemporaryFile() as first_words:
@@ -155,6 +171,10 @@ def _detach(options: Options) -> int:
     for notice in plan.notices:
         output.note(f"notice: {notice}")
     print(f"podwire: node {plan.node_name} is ready: process {pid}, log {plan.places.log}")
+    if plan.apiserver:
+        kubeconfig = plan.places.apiserver / "kubeconfig"
+        if kubeconfig.exists():
+            print(f"Its API server: kubectl --kubeconfig {kubeconfig} get pods -A")
     print(
         f"See its pods with: podwire get pods{plan.places.flags}."
         f" End it with: podwire down{plan.places.flags}."

@@ -41,7 +41,12 @@ class Case:
         self._record = record
         self._numbers = itertools.count(1)
         pods.make_uplink()
-        self._services = subject.profile.serve(subject.executable)
+        self._services = services.daemon(subject.daemon)
+        try:
+            self._services += subject.profile.serve(subject.executable, subject.daemon is not None)
+        except BaseException:
+            services.stop(self._services)
+            raise
 
     def __enter__(self) -> Self:
         return self

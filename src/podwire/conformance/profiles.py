@@ -45,20 +45,21 @@ def _nothing(_pod: Pod) -> None:
     return None
 
 
-def _no_services(_executable: str) -> list[subprocess.Popen[bytes]]:
+def _no_services(_executable: str, _served: bool) -> list[subprocess.Popen[bytes]]:
     return []
 
 
 class Profile(msgspec.Struct, frozen=True):
     """A type of plugin. ``broken`` are changes that no ADD can do; after a ``tamper`` CHECK must fail.
 
-    ``prepare`` makes what an attachment uses up, ``serve`` starts what the plugin needs beside itself.
+    ``prepare`` makes what an attachment uses up, ``serve`` starts what the plugin needs beside itself,
+    given its executable and whether another daemon serves it.
     """
 
     kind: Kind
     options: Callable[[int], dict[str, Any]] = _no_options
     prepare: Callable[[Pod], None] = _nothing
-    serve: Callable[[str], list[subprocess.Popen[bytes]]] = _no_services
+    serve: Callable[[str, bool], list[subprocess.Popen[bytes]]] = _no_services
     broken: Mapping[str, Mapping[str, Any]] = {}
     tamper: Mapping[str, Tamper] = {}
     link_kind: str = ""
@@ -90,10 +91,10 @@ def _plug(pod: Pod) -> None:
     pods.plug(pod)
 
 
-def _serve_dhcp(executable: str) -> list[subprocess.Popen[bytes]]:
+def _serve_dhcp(executable: str, served: bool) -> list[subprocess.Popen[bytes]]:
     with RouteSocket.open() as sock:
         pods.bridge_with_gateway(sock)
-    return services.dhcp(executable, pods.BRIDGE)
+    return services.dhcp(executable, pods.BRIDGE, served=served)
 
 
 def _bridge(_number: int) -> dict[str, Any]:

@@ -1,11 +1,14 @@
-"""What some plugins need beside themselves: for dhcp, its daemon and a DHCP server on the pod's link."""
+"""What some plugins need beside themselves: a daemon; for dhcp, a DHCP server on the pod's link too."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
+
+import msgspec
 
 from podwire.conformance.findings import NotTestable
 
@@ -25,8 +28,28 @@ pidfile {home}/pid
 """
 
 
-def dhcp(executable: str, interface: str) -> list[subprocess.Popen[bytes]]:
-    """Start a DHCP server (busybox) on ``interface``, which has 10.89.0.1/24, and the plugin's daemon."""
+class Daemon(msgspec.Struct, frozen=True):
+    """A program that a plugin hands its work to: its words, and the path that is there when it serves."""
+
+    command: tuple[str, ...]
+    ready: Path
+
+
+def daemon(wanted: Daemon | None) -> list[subprocess.Popen[bytes]]:
+    """Start the daemon and wait until it serves; NotTestable says what became of it."""
+    if wanted is None:
+        return []
+    HOME.mkdir(exist_ok=True)
+    started = [_start(*wanted.command)]
+    _wait(started, wanted.ready.exists, f"{' '.join(wanted.command)}: made no {wanted.ready}")
+    return started
+
+
+def dhcp(executable: str, interface: str, *, served: bool = False) -> list[subprocess.Popen[bytes]]:
+    """Start a DHCP server (busybox) on ``interface``, which has 10.89.0.1/24, and the plugin's daemon.
+
+    ``served``: another daemon does its part.
+    """
     busybox = shutil.which("busybox")
     if busybox is None:
         raise NotTestable("dhcp needs a DHCP server on the container's link: install busybox")
@@ -34,18 +57,21 @@ def dhcp(executable: str, interface: str) -> list[subprocess.Popen[bytes]]:
     (HOME / "leases").touch()
     settings = HOME / "udhcpd.conf"
     settings.write_text(_DHCP_SERVER.format(interface=interface, home=HOME))
-    started = [
-        # Without waiting for an ARP answer before each offer: nobody else has these addresses.
-        _start(busybox, "udhcpd", "-f", "-a", "1", str(settings)),
-        _start(executable, "daemon"),
-    ]
-    deadline = time.monotonic() + _START_SECONDS
-    while not _DHCP_SOCKET.exists():
-        if started[1].poll() is not None or time.monotonic() > deadline:
-            stop(started)
-            raise NotTestable(f"{executable} daemon made no {_DHCP_SOCKET}")
-        time.sleep(0.01)
+    # Without waiting for an ARP answer before each offer: nobody else has these addresses.
+    started = [_start(busybox, "udhcpd", "-f", "-a", "1", str(settings))]
+    if not served:
+        started.append(_start(executable, "daemon"))
+        _wait(started, _DHCP_SOCKET.exists, f"{executable} daemon made no {_DHCP_SOCKET}")
     return started
+
+
+def _wait(started: list[subprocess.Popen[bytes]], ready: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while not ready():
+        if started[-1].poll() is not None or time.monotonic() > deadline:
+            stop(started)
+            raise NotTestable(otherwise)
+        time.sleep(0.01)
 
 
 def stop(processes: list[subprocess.Popen[bytes]]) -> None:
@@ -56,6 +82,9 @@ def stop(processes: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _start(*command: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    try:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+    except OSError as error:
+        raise NotTestable(f"{command[0]}: {error.strerror}") from error

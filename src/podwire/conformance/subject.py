@@ -14,6 +14,7 @@ from podwire.cni import versions
 from podwire.conformance import invocation
 from podwire.conformance.findings import NotTestable
 from podwire.conformance.profiles import PROFILES, Kind, Profile
+from podwire.conformance.services import Daemon
 
 NETWORK = "conformance"
 TIMEOUT = 20.0
@@ -22,7 +23,8 @@ TIMEOUT = 20.0
 class Subject(msgspec.Struct, frozen=True):
     """A plugin under test. ``path`` is its CNI_PATH, ``given`` the configuration that the user gave.
 
-    ``single`` says why it can have no second attachment at a time; empty: it can.
+    ``single`` says why it can have no second attachment at a time; empty: it can. ``daemon`` is what it hands
+    its work to, started on each host of a check.
     """
 
     type: str
@@ -34,6 +36,7 @@ class Subject(msgspec.Struct, frozen=True):
     versions: tuple[str, ...] = versions.SUPPORTED
     timeout: float = TIMEOUT
     single: str = ""
+    daemon: Daemon | None = None
 
     @property
     def kind(self) -> Kind:
@@ -56,7 +59,13 @@ class Subject(msgspec.Struct, frozen=True):
         return {"CNI_COMMAND": command, "CNI_PATH": os.pathsep.join(self.path)}
 
 
-def resolve(plugin: str, path: Sequence[str], conf: Path | None = None, timeout: float = TIMEOUT) -> Subject:
+def resolve(
+    plugin: str,
+    path: Sequence[str],
+    conf: Path | None = None,
+    timeout: float = TIMEOUT,
+    daemon: Daemon | None = None,
+) -> Subject:
     """Find a plugin by its path or by its type, and its configuration; NotTestable says what is missing.
 
     ``conf`` is a network configuration, list or single, with an entry of the plugin's type.
@@ -86,6 +95,7 @@ def resolve(plugin: str, path: Sequence[str], conf: Path | None = None, timeout:
         network,
         given,
         timeout=timeout,
+        daemon=daemon,
     )
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from podwire.cni import versions
-from podwire.conformance import isolation, pods, profiles, subject
+from podwire.conformance import isolation, pods, profiles, services, subject
 from podwire.conformance.case import Case
 from podwire.conformance.catalogue import Check, checks
 from podwire.conformance.findings import NotTestable, Outcome, Problem, Skip, Status
@@ -59,7 +59,11 @@ def _prepared(given: Subject) -> Subject:
     kind = given.profile.link_kind
     if kind and not pods.kernel_has(kind):
         raise NotTestable(f"this kernel has no links of the kind {kind}")
-    known = msgspec.structs.replace(given, versions=subject.spoken_versions(given))
+    beside = services.daemon(given.daemon)
+    try:
+        known = msgspec.structs.replace(given, versions=subject.spoken_versions(given))
+    finally:
+        services.stop(beside)
     if given.given is None:
         return known
     return _tried(known)

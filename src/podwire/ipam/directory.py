@@ -174,6 +174,18 @@ class Leases:
         found = held.get(Holder(container_id, ifname)) or held.get(Holder(container_id, "")) or ()
         return tuple(sorted(found, key=lambda address: (address.version, int(address))))
 
+    def confirmed(self, container_id: str, ifname: str) -> tuple[Address, ...]:
+        """Return what `held_by` does, by the files themselves.
+
+        What another process took away within the same tick of the file system's clock leaves no new time on
+        the directory, and so the index as it was.
+        """
+        return tuple(
+            address
+            for address in self.held_by(container_id, ifname)
+            if self._present(str(address)) in (Holder(container_id, ifname), Holder(container_id, ""))
+        )
+
     def all_older_than(self, moment: float, container_id: str, ifname: str) -> bool:
         """Tell whether an attachment's addresses were all given before a moment (`time.time`)."""
         held = self.held_by(container_id, ifname)

@@ -137,6 +137,8 @@ class Reflector(Generic[T]):
         self._problem = problem
         self._random = rng or random.Random()
         self._backoff = Backoff(self._clock, rng=self._random)
+        self._opening_backoff = Backoff(self._clock, rng=self._random)
+        """For watches that nobody takes, apart: what follows once a server is there need not wait as long."""
         self._state = _Progress(streaming=watch_list)
         self._stream: Watch[Sealed[T]] | None = None
 
@@ -174,7 +176,8 @@ class Reflector(Generic[T]):
             self._problem(error)
 
     def _delay(self, error: KubeError) -> float:
-        delay = self._backoff.next()
+        opening = isinstance(error, ConnectionRefused | TooManyRequests)
+        delay = (self._opening_backoff if opening else self._backoff).next()
         if isinstance(error, ApiError) and error.retry_after is not None:
             return max(delay, error.retry_after)
         return delay

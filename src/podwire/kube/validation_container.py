@@ -23,7 +23,7 @@ from podwire.kube.objects import (
     TCPSocketAction,
 )
 from podwire.kube.quantity import QuantityError, parse_quantity
-from podwire.kube.rules import Rules
+from podwire.kube.rules import Reason, Rules
 
 PROTOCOLS = ("TCP", "UDP", "SCTP")
 FIELD_PATHS = (
@@ -96,7 +96,8 @@ def _check_restart(rules: Rules, path: str, container: Container, init: bool) ->
 
 
 def _check_port(rules: Rules, path: str, port: ContainerPort, host_network: bool) -> None:
-    rules.between(f"{path}.containerPort", port.container_port, 1, 65535)
+    lacking = Reason.INVALID if port.container_port else Reason.REQUIRED
+    rules.between(f"{path}.containerPort", port.container_port, 1, 65535, reason=lacking)
     rules.between(f"{path}.hostPort", port.host_port, 0, 65535)
     rules.one_of(f"{path}.protocol", port.protocol, PROTOCOLS)
     if port.name:
@@ -109,7 +110,9 @@ def _check_port(rules: Rules, path: str, port: ContainerPort, host_network: bool
 
 
 def _check_env(rules: Rules, path: str, env: EnvVar) -> None:
-    rules.syntax(f"{path}.name", env.name, names.environment_name)
+    rules.syntax(
+        f"{path}.name", env.name, names.environment_name, Reason.INVALID if env.name else Reason.REQUIRED
+    )
     source = env.value_from
     if source is None:
         return
@@ -208,7 +211,8 @@ def _check_mounts(rules: Rules, path: str, container: Container, spec: PodSpec) 
         place = f"{path}.volumeMounts[{index}]"
         if mount.name not in declared:
             known = f": there are {', '.join(sorted(declared))}" if declared else ""
-            rules.add(f"{place}.name", mount.name, f"no volume of that name in spec.volumes{known}")
+            told = f"no volume of that name in spec.volumes{known}"
+            rules.add(f"{place}.name", mount.name, told, Reason.NOT_FOUND)
         rules.required(f"{place}.mountPath", mount.mount_path)
         if ":" in mount.mount_path:
             rules.add(f"{place}.mountPath", mount.mount_path, '":" is not allowed')

@@ -37,9 +37,13 @@ def parse(line: bytes) -> Entry | None:
 
 
 class Renderer:
-    """Turns entries into what a person sees; ``since``: earlier entries (RFC 3339, UTC) are left out."""
+    """Turns entries into what a person sees; ``since``: earlier entries (RFC 3339, UTC) are left out.
 
-    def __init__(self, *, timestamps: bool = False, since: bytes = b"") -> None:
+    ``stream`` is ``stdout`` or ``stderr`` for one of them, empty for both.
+    """
+
+    def __init__(self, *, timestamps: bool = False, since: bytes = b"", stream: bytes = b"") -> None:
+        self._stream = stream
         self._timestamps = timestamps
         self._since = since
         self._middle = False
@@ -50,6 +54,8 @@ class Renderer:
         for line in entries.split(b"\n"):
             entry = parse(line)
             if entry is None or entry.time[:19] < self._since[:19]:
+                continue
+            if self._stream and entry.stream != self._stream:
                 continue
             if self._timestamps and not self._middle:
                 out.append(entry.time + b" ")

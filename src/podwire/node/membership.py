@@ -17,16 +17,17 @@ from podwire.sources.api import APISource
 class Membership:
     """Registers the node, writes back what becomes of its pods, keeps mirror pods, reports events.
 
-    ``source`` is to be run as a source of the node's mux.
+    ``source`` is to be run as a source of the node's mux. ``make_namespaces``: those of static pods are made
+    where they are missing, because the server is the node's own.
     """
 
-    def __init__(self, client: Client, node: Node) -> None:
+    def __init__(self, client: Client, node: Node, *, make_namespaces: bool = False) -> None:
         self.pods = ApiPods()
         self.registration = Registration(client, node)
         self._parts = (
             self.registration,
             StatusWriter(client, self.pods, node),
-            MirrorPods(client, self.pods, node, self.registration),
+            MirrorPods(client, self.pods, node, self.registration, make_namespaces=make_namespaces),
             EventReports(client, node),
         )
         self.source = APISource(client, node.node_name, self.registration.known, self.pods.replace)

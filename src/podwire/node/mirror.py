@@ -9,6 +9,7 @@ Source: k8s.io/kubernetes pkg/kubelet/pod/mirror_client.go, kubelet.go (reconcil
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterable
 
@@ -17,8 +18,8 @@ from msgspec.structs import replace
 from podwire.kube.client import Client
 from podwire.kube.defaults import CONFIG_HASH, CONFIG_MIRROR
 from podwire.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from podwire.kube.objects import ObjectMeta, OwnerReference, Pod, PodStatus
-from podwire.kube.resource import PODS
+from podwire.kube.objects import Container, ObjectMeta, OwnerReference, Pod, PodStatus
+from podwire.kube.resource import NAMESPACES, PODS
 from podwire.node.apipods import ApiPods
 from podwire.node.events import WARNING
 from podwire.node.keyed import KeyedWork
@@ -31,12 +32,23 @@ _log = logging.getLogger(__name__)
 SPACING = 0.2
 """Seconds between two writes of one mirror pod at least, whoever keeps deleting it."""
 RECHECK = 10.0
+NO_IMAGE = "none"
+"""What mirror pods show as the image of a container that runs a program of this machine."""
 
 
 class MirrorPods:
     """Keeps the server's mirror pods as the node's static pods are, one name at a time."""
 
-    def __init__(self, client: Client, api: ApiPods, node: Node, registration: Registration) -> None:
+    def __init__(
+        self,
+        client: Client,
+        api: ApiPods,
+        node: Node,
+        registration: Registration,
+        *,
+        make_namespaces: bool = False,
+    ) -> None:
+        self._make_namespaces = make_namespaces
         self._client = client
         self._api = api
         self._node = node
@@ -116,13 +128,20 @@ class MirrorPods:
             return
 
     async def _create(self, static: Pod) -> None:
+        mirror = mirror_of(static, self._registration.owner())
+        namespace = static.metadata.namespace
         try:
-            await self._client.create(
-                PODS, mirror_of(static, self._registration.owner()), static.metadata.namespace
-            )
+            await self._client.create(PODS, mirror, namespace)
         except AlreadyExists:
             # The list will tell what is there.
             return
+        except NotFound:
+            if not self._make_namespaces:
+                raise
+            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+            with contextlib.suppress(AlreadyExists):
+                await self._client.create(NAMESPACES, body)
+            await self._client.create(PODS, mirror, namespace)
 
     def _failed(self, full_name: str, error: KubeError, failures: int) -> None:
         level = logging.WARNING if failures <= 3 else logging.DEBUG
@@ -142,5 +161,15 @@ def mirror_of(static: Pod, owner: OwnerReference) -> Pod:
             annotations=annotations,
             owner_references=[owner],
         ),
+        spec=replace(
+            static.spec,
+            containers=[_with_image(each) for each in static.spec.containers],
+            init_containers=[_with_image(each) for each in static.spec.init_containers],
+        ),
         status=PodStatus(),
     )
+
+
+def _with_image(container: Container) -> Container:
+    """API servers refuse a container without an image, which static pods may have here."""
+    return container if container.image else replace(container, image=NO_IMAGE)

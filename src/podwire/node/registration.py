@@ -20,6 +20,8 @@ from podwire.kube.resource import LEASES, NODES
 from podwire.node import machine
 from podwire.node.clock import SECOND
 from podwire.node.service import Node
+from podwire.sources.problems import Reason, SourceProblem
+from podwire.sources.updates import API
 
 _log = logging.getLogger(__name__)
 
@@ -67,11 +69,17 @@ class Registration:
         while True:
             try:
                 await work()
+                self._node.mux.problems.replace(what, ())
                 return
             except KubeError as error:
                 failures += 1
                 level = logging.WARNING if failures <= 3 else logging.DEBUG
                 _log.log(level, "%s %s: try %d: %s", what, self._node.node_name, failures, error)
+                text = f"{what} {self._node.node_name} cannot be written: {error}"
+                problem = SourceProblem(
+                    API, self._client.config.server, None, Reason.FAILED_REGISTRATION, text
+                )
+                self._node.mux.problems.replace(what, (problem,))
             await self._node.clock.sleep(delay)
             delay = min(delay * 2, _LAST_DELAY)
 

@@ -4,83 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import msgspec
 from aiohttp import WSMsgType, web
-from asyncinotify import Inotify, Mask
 
 from podwire.kube.objects import Pod
+from podwire.node import podstreams
 from podwire.node.api import EXEC_PROTOCOL, Channel, exit_status, failure
 from podwire.node.clock import SECOND, timestamp
-from podwire.node.logs import LogReader, Renderer
 from podwire.node.request import ApiFailure, container_name, flag, number
 from podwire.node.service import Node
-from podwire.runtime.api import ContainerState, ContainerStatus, ExecSession
+from podwire.runtime.api import ExecSession
 from podwire.runtime.errors import RuntimeFault
 
-ENDED_CHECK = 0.25
 _LARGEST = 0xFFFF
-"""Seconds after which a followed log is looked at even if the file system said nothing."""
 
 
 async def serve_log(node: Node, pod: Pod, request: web.Request) -> web.StreamResponse:
     """The container's log as text."""
-    name = container_name(pod, request)
-    status = _logged(node, pod, name, previous=flag(request, "previous"))
     since = number(request, "sinceSeconds")
-    from_time = timestamp(node.clock.wall() - since * SECOND).encode() if since is not None else b""
-    renderer = Renderer(timestamps=flag(request, "timestamps"), since=from_time)
-    tail, follow = number(request, "tailLines"), flag(request, "follow")
+    query = podstreams.LogQuery(
+        follow=flag(request, "follow"),
+        previous=flag(request, "previous"),
+        timestamps=flag(request, "timestamps"),
+        since=timestamp(node.clock.wall() - since * SECOND) if since is not None else "",
+        tail=number(request, "tailLines"),
+    )
+    pieces = await podstreams.logs(node, pod, container_name(pod, request), query)
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
     await response.prepare(request)
-    path = Path(status.log_path)
-    reader = await asyncio.to_thread(LogReader, path, tail)
-    try:
-        await _copy(reader, renderer, response.write)
-        if follow:
-            await _follow(node, pod, status, reader, lambda: _copy(reader, renderer, response.write))
-    finally:
-        reader.close()
+    async with contextlib.aclosing(pieces):
+        async for piece in pieces:
+            await response.write(piece)
+    await response.write_eof()
     return response
-
-
-def _logged(node: Node, pod: Pod, name: str, *, previous: bool) -> ContainerStatus:
-    history = [s for s in node.observed(pod).history(name) if s.state != ContainerState.CREATED]
-    if previous:
-        if len(history) < 2:
-            raise ApiFailure(
-                400, f'previous terminated container "{name}" in pod "{pod.metadata.name}" not found'
-            )
-        return history[-2]
-    if not history:
-        statuses = [*pod.status.init_container_statuses, *pod.status.container_statuses]
-        waiting = next((s.state.waiting for s in statuses if s.name == name), None)
-        why = (waiting.reason if waiting is not None else "") or pod.status.reason or pod.status.phase
-        raise ApiFailure(400, f'container "{name}" in pod "{pod.metadata.name}" is waiting to start: {why}')
-    return history[-1]
-
-
-async def _copy(reader: LogReader, renderer: Renderer, write: Callable[[bytes], Awaitable[None]]) -> None:
-    while entries := reader.read():
-        await write(renderer.render(entries))
-
-
-async def _follow(
-    node: Node, pod: Pod, status: ContainerStatus, reader: LogReader, copy: Callable[[], Awaitable[None]]
-) -> None:
-    """Copy what comes until the container has ended."""
-    directory = Path(status.log_path).parent
-    with Inotify() as inotify:
-        inotify.add_watch(directory, Mask.MODIFY | Mask.CREATE | Mask.MOVED_TO)
-        while True:
-            ended = not any(running.id == status.id for running in node.observed(pod).running)
-            await copy()
-            if ended:
-                return
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(inotify.get(), ENDED_CHECK)
 
 
 async def serve_exec(node: Node, pod: Pod, request: web.Request) -> web.StreamResponse:
@@ -89,9 +46,7 @@ async def serve_exec(node: Node, pod: Pod, request: web.Request) -> web.StreamRe
     if not command:
         raise ApiFailure(400, "command: you must specify at least one command for the container")
     name = container_name(pod, request)
-    status = node.observed(pod).latest(name)
-    if status is None or status.state != ContainerState.RUNNING:
-        raise ApiFailure(400, f'container "{name}" in pod "{pod.metadata.name}" does not run')
+    status = podstreams.running(node, pod, name)
     stdin, tty = flag(request, "stdin"), flag(request, "tty")
     size = _size(request) if tty else None
     web_socket = web.WebSocketResponse(protocols=(EXEC_PROTOCOL,), max_msg_size=1 << 20)

@@ -230,7 +230,7 @@ def check(request: Request[Config], _kernel: object) -> None:
     if not directory.exists():
         raise nothing
     with told(), directory.locked(request.deadline) as leases:
-        held = leases.held_by(*holder)
+        held = leases.confirmed(*holder)
         if not held:
             raise nothing
         for ip in request.prev_result.ips if request.prev_result else ():

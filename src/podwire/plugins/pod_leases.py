@@ -81,7 +81,7 @@ def verify(request: Request[Anything], network: Network, result: Result) -> None
     held: tuple[Address, ...] = ()
     if directory.exists():
         with host_local.told(), directory.locked(request.deadline) as leases:
-            held = leases.held_by(*holder)
+            held = leases.confirmed(*holder)
     for ip in result.ips_of(request.ifname):
         if parsed.interface(ip.address).ip not in held:
             raise CNIError(f"address {ip.address} is not held by container {holder}", code=KERNEL)

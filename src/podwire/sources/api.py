@@ -42,16 +42,17 @@ class APISource:
         self._node_name = node_name
         self._known = known
         self._tell = tell
-        self._problem: SourceProblem | None = None
+        self._made: dict[str, tuple[Pod, Pod]] = {}
+        """By UID: a pod as it came, and with the defaults that its server may not know of."""
         self._last: Snapshot | None = None
 
     async def run(self, emit: Emit) -> None:
         """Give ``emit`` all pods after each change, until cancelled. Problems are told while they last."""
 
         def push(pods: list[Pod]) -> None:
-            self._problem = None
-            self._tell(pods)
-            self._give(emit, Snapshot(API, tuple(pods)))
+            complete = self._completed(pods)
+            self._tell(complete)
+            self._give(emit, Snapshot(API, tuple(complete)))
 
         def trouble(error: KubeError) -> None:
             words = f"{error.reason}: {error}" if isinstance(error, ApiError) and error.reason else str(error)
@@ -67,11 +68,19 @@ class APISource:
             PODS,
             UndeltaStore(push),
             fields=f"spec.nodeName={self._node_name}",
-            transform=default_pod,
             problem=trouble,
         )
         await self._known.wait()
         await reflector.run()
+
+    def _completed(self, pods: list[Pod]) -> list[Pod]:
+        """The pods with their defaults; one that did not change is the same object as before."""
+        made: dict[str, tuple[Pod, Pod]] = {}
+        for pod in pods:
+            came, known = self._made.get(pod.metadata.uid, (None, pod))
+            made[pod.metadata.uid] = (pod, known if came is pod else default_pod(pod))
+        self._made = made
+        return [complete for _, complete in made.values()]
 
     def _give(self, emit: Emit, snapshot: Snapshot) -> None:
         self._last = snapshot

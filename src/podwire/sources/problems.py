@@ -18,6 +18,7 @@ class Reason(StrEnum):
     IGNORED_FILE = "IgnoredFile"
     MISSING_PATH = "MissingPath"
     FAILED_WATCH = "FailedWatch"
+    FAILED_REGISTRATION = "FailedRegistration"
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(steps)
 def test_the_model_and_the_server_agree(taken: list[tuple[str, str, State]]) -> None:
     model, live, held = Model(), written({}), Managed()

@@ -11,7 +11,14 @@ from podwire.apiserver.kind import STATUS, Kind, WriteOptions
 from podwire.apiserver.patch import apply_patch, track
 from podwire.apiserver.status import Failure
 
-POD = Kind(group="", version="v1", kind="Pod", plural="pods", subresources={"status": STATUS})
+POD = Kind(
+    group="",
+    version="v1",
+    kind="Pod",
+    plural="pods",
+    subresources={"status": STATUS},
+    message="core.Pod",
+)
 CONFIG_MAP = Kind(group="", version="v1", kind="ConfigMap", plural="configmaps")
 WIDGET = Kind(group="example.com", version="v1", kind="Widget", plural="widgets", custom=True)
 
@@ -240,6 +247,18 @@ def test_bad_patches(media: str, body: bytes, code: int, message: str) -> None:
         return
     found = failure(lambda: apply_patch(CONFIG_MAP, LIVE, body, media, options()))
     assert (found.code, found.message[: len(message)]) == (code, message)
+
+
+def test_a_field_that_is_not_declared_cannot_be_applied() -> None:
+    spec = {"containers": [{"name": "a", "env": [{"name": "B", "valeu": "x"}]}], "nodeNaem": "n"}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "d"}, "spec": spec}
+    found = failure(lambda: applied(body, kind=POD))
+    assert (found.code, found.message) == (
+        500,
+        "failed to create typed patch object (d/p; /v1, Kind=Pod): errors:\n"
+        '  .spec.containers[name="a"].env[name="B"].valeu: field not declared in schema\n'
+        "  .spec.nodeNaem: field not declared in schema",
+    )
 
 
 def test_an_item_without_its_merge_key() -> None:

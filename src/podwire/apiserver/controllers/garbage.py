@@ -38,8 +38,8 @@ class Garbage:
         self._note(change.key, change.before, change.after)
 
     def _note(self, key: Key, before: Stored | None, after: Stored | None) -> None:
-        had = set() if before is None else _owners(before.object)
-        has = set() if after is None else _owners(after.object)
+        had = set() if before is None else _owners(before)
+        has = set() if after is None else _owners(after)
         for uid in had - has:
             kept = self._dependents.get(uid, set())
             kept.discard(key)
@@ -51,18 +51,18 @@ class Garbage:
         for uid in has:
             self._dependents.setdefault(uid, set()).add(key)
         for state, live in ((before, False), (after, True)):
-            uid = "" if state is None else state.object["metadata"].get("uid", "")
+            uid = "" if state is None else state.meta.uid
             if not uid:
                 continue
             if live:
                 self._live[uid] = key
-            elif after is None or after.object["metadata"].get("uid") != uid:
+            elif after is None or after.meta.uid != uid:
                 self._live.pop(uid, None)
                 for dependent in self._dependents.get(uid, ()):
                     self._work.add(dependent)
-        if after is not None and (has or _waits(after.object)):
+        if after is not None and (has or _waits(after)):
             self._work.add(key)
-        if after is not None and after.object["metadata"].get("deletionTimestamp"):
+        if after is not None and after.meta.deletion_timestamp:
             for uid in has & self._live.keys():
                 self._work.add(self._live[uid])
 
@@ -162,14 +162,13 @@ class Garbage:
         await self._registry.update(kind, key.namespace, key.name, lambda o: _without_finalizer(o, ORPHAN))
 
 
-def _owners(obj: Object) -> set[str]:
-    return {owner.get("uid", "") for owner in obj["metadata"].get("ownerReferences") or []}
+def _owners(stored: Stored) -> set[str]:
+    return {str(owner.get("uid", "")) for owner in stored.meta.owner_references or ()}
 
 
-def _waits(obj: Object) -> bool:
-    meta = obj["metadata"]
-    finalizers = meta.get("finalizers") or []
-    return bool(meta.get("deletionTimestamp")) and (ORPHAN in finalizers or FOREGROUND in finalizers)
+def _waits(stored: Stored) -> bool:
+    finalizers = stored.meta.finalizers or ()
+    return bool(stored.meta.deletion_timestamp) and (ORPHAN in finalizers or FOREGROUND in finalizers)
 
 
 def _without_owners(obj: Object, uids: set[str]) -> Object:

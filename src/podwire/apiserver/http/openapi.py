@@ -65,7 +65,7 @@ class OpenApi:
                 accepted = request.headers.get("Accept", "")
                 if openapi2.PROTOBUF in accepted and "application/json" not in accepted:
                     body = openapi2.document(self._patched())
-                    return web.Response(body=body, headers={"Content-Type": openapi2.PROTOBUF})
+                    return web.Response(body=body, headers={"Content-Type": openapi2.ANSWERED})
                 return answer({"swagger": "2.0", "info": _info(), "paths": {}, "definitions": {}})
             case ["openapi", "v3"]:
                 return answer({"paths": {path: self._entry(path) for path in self._paths()}})

@@ -10,6 +10,9 @@ import json
 from collections.abc import Iterable
 
 PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+"""How clients ask for it."""
+ANSWERED = PROTOBUF.replace("@", ".")
+"""How it is answered: a media type has no ``@``."""
 _QUERY = ("dryRun", "fieldManager", "fieldValidation", "force")
 
 

@@ -10,7 +10,10 @@ from urllib.parse import unquote
 
 
 class Target(NamedTuple):
-    """What a path names; ``namespace`` None: the objects of all namespaces, or one that has none."""
+    """What a path names; ``namespace`` None: the objects of all namespaces, or one that has none.
+
+    ``watch``: the path is of the old form that begins with ``watch``.
+    """
 
     group: str
     version: str
@@ -19,6 +22,7 @@ class Target(NamedTuple):
     name: str
     subresource: str
     rest: str = ""
+    watch: bool = False
 
 
 def parse(raw: str) -> Target | None:
@@ -34,6 +38,13 @@ def parse(raw: str) -> Target | None:
         return None
     if not all(rest):
         return None
+    if rest[0] == "watch" and len(rest) > 1:
+        target = _of(group, version, rest[1:])
+        return None if target.subresource else target._replace(watch=True)
+    return _of(group, version, rest)
+
+
+def _of(group: str, version: str, rest: list[str]) -> Target:
     namespace = None
     if rest[0] == "namespaces" and len(rest) > 1:
         if len(rest) > 2 and rest[2] not in ("status", "finalize"):

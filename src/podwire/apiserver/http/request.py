@@ -93,6 +93,18 @@ def write_options(
     )
 
 
+def check_patch(request: web.Request, media: str) -> None:
+    """Raise Failure 422 if an apply does not say who applies, or another patch asks for force."""
+    causes = []
+    if media == "application/apply-patch+yaml":
+        if not request.query.get("fieldManager"):
+            causes.append(status.required("fieldManager", "is required for apply patch"))
+    elif "force" in request.query:
+        causes.append(status.forbidden_field("force", "may not be specified for non-apply patch"))
+    if causes:
+        raise status.invalid("meta.k8s.io", "PatchOptions", "", causes)
+
+
 async def delete_options(request: web.Request) -> DeleteOptions:
     """Options of a deletion, from the body or else the query. Raise Failure 400, 413, 415, 422."""
     body: Object = {}

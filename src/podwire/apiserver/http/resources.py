@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from aiohttp import web
@@ -20,10 +21,11 @@ from podwire.apiserver.storage import Stored
 
 Object = dict[str, Any]
 
+STRATEGIC = "application/strategic-merge-patch+json"
 PATCHES = (
     "application/json-patch+json",
     "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
+    STRATEGIC,
     "application/apply-patch+yaml",
 )
 
@@ -45,10 +47,10 @@ class Resources:
             if part is None or not target.name or (kind.namespaced and target.namespace is None):
                 raise status.no_such_path()
             return await self._part(request, target, kind, part, user)
+        if kind.namespaced and target.namespace is None and target.name:
+            raise status.no_such_path()
         verb = _verb(request, target)
-        if verb not in kind.verbs or (
-            kind.namespaced and target.namespace is None and (target.name or verb == "create")
-        ):
+        if verb not in kind.verbs or (kind.namespaced and target.namespace is None and verb == "create"):
             raise status.method_not_allowed(kind.group, kind.plural, verb)
         match verb:
             case "list" | "watch":
@@ -68,6 +70,11 @@ class Resources:
 
     async def _read_many(self, request: web.Request, target: Target, kind: Kind) -> web.StreamResponse:
         options = asked.list_options(request)
+        if target.watch:
+            fields = options.field_selector
+            if target.name:
+                fields = ",".join(filter(None, (fields, f"metadata.name={target.name}")))
+            options = dataclasses.replace(options, watch=True, field_selector=fields)
         wanted = form(request.headers.get("Accept", ""))
         if options.watch:
             return await stream(request, self.registry, kind, target.namespace, options=options, form=wanted)
@@ -146,8 +153,10 @@ class Resources:
             )
         else:
             media = request.content_type
-            if media not in PATCHES or self.registry.patcher is None:
-                raise status.unsupported_media_type(PATCHES)
+            accepted = [one for one in PATCHES if not kind.custom or one != STRATEGIC]
+            if media not in accepted:
+                raise status.unsupported_media_type(accepted)
+            asked.check_patch(request, media)
             stored, created = await self.registry.patch(
                 kind, namespace, target.name, body=raw, content_type=media, options=options, subresource=part
             )
@@ -229,6 +238,8 @@ def _message(kind: Kind, part: Subresource | None) -> str:
 
 
 def _verb(request: web.Request, target: Target) -> str:
+    if target.watch:
+        return "watch" if request.method in ("GET", "HEAD") else request.method.lower()
     many = not target.name
     match request.method:
         case "GET" | "HEAD":

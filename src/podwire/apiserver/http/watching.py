@@ -6,6 +6,7 @@ Source: k8s.io/apiserver/pkg/endpoints/handlers/watch.go, pkg/storage/cacher/cac
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,7 @@ from podwire.apiserver.http.negotiation import TABLE, Form
 from podwire.apiserver.kind import Kind
 from podwire.apiserver.reading import ListOptions
 from podwire.apiserver.registry import Registry
+from podwire.apiserver.status import Failure
 from podwire.apiserver.storage import Stored
 from podwire.apiserver.watches import Watch
 
@@ -93,7 +95,13 @@ async def stream(
     form: Form,
 ) -> web.StreamResponse:
     """Answer with a watch until it times out, its client goes, or the server ends."""
-    first, revision, watch = registry.watch(kind, namespace, options)
+    try:
+        first, revision, watch = registry.watch(kind, namespace, options)
+    except Failure as failure:
+        if failure.code not in (410, 504):
+            raise
+        # What the storage cannot serve is told as an event: the request itself was good.
+        return await _ended(request, failure)
     liner = Liner(registry, kind, form, request.query.get("includeObject", "Metadata"))
     headers = {**HEADERS, "Content-Type": "application/json"}
     if form.as_kind:
@@ -117,6 +125,15 @@ async def stream(
         pass
     finally:
         watch.close()
+    return response
+
+
+async def _ended(request: web.Request, failure: Failure) -> web.StreamResponse:
+    response = web.StreamResponse(headers={**HEADERS, "Content-Type": "application/json"})
+    with contextlib.suppress(ConnectionError):
+        await response.prepare(request)
+        await response.write(_encode({"type": "ERROR", "object": failure.body}) + b"\n")
+        await response.write_eof()
     return response
 
 

@@ -175,8 +175,8 @@ NODES = Kind(
 def _check_keys(obj: Object, parts: tuple[str, ...]) -> list[Cause]:
     causes = []
     total = 0
-    seen: set[str] = set()
     for part in parts:
+        other = next((one for one in parts if one != part), "")
         for key, value in (obj.get(part) or {}).items():
             path = f"{part}[{key}]"
             if not key or len(key) > 253 or not all(c.isascii() and (c.isalnum() or c in "-_.") for c in key):
@@ -188,9 +188,8 @@ def _check_keys(obj: Object, parts: tuple[str, ...]) -> list[Cause]:
                 causes.append(status.invalid_value(path, key, detail))
             elif key in (".", "..") or key.startswith(".."):
                 causes.append(status.invalid_value(path, key, "must not start with '..'"))
-            if key in seen:
-                causes.append(status.invalid_value(path, key, "duplicate of key present in data"))
-            seen.add(key)
+            if other and key in (obj.get(other) or {}):
+                causes.append(status.invalid_value(path, key, f"duplicate of key present in {other}"))
             total += len(value) * 3 // 4 if part == "binaryData" else len(value.encode())
     if total > _DATA_BYTES:
         causes.append(status.too_long("", _DATA_BYTES))
@@ -333,6 +332,7 @@ ENDPOINTS = Kind(
     version="v1",
     kind="Endpoints",
     plural="endpoints",
+    allow_create_on_update=True,
     singular="endpoints",
     list_kind="EndpointsList",
     short_names=("ep",),

@@ -33,7 +33,7 @@ def set_defaults(pod: Object) -> None:
     account = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
     spec["serviceAccountName"] = spec["serviceAccount"] = account
     for container in [*spec.get("initContainers", []), *spec.get("containers", [])]:
-        _container(container, host_network=bool(spec.get("hostNetwork")))
+        fill(container, host_network=bool(spec.get("hostNetwork")))
     for volume in spec.get("volumes", []):
         _volume(volume)
 
@@ -78,7 +78,8 @@ def _amounts(amounts: Object | None) -> Object:
     return found
 
 
-def _container(container: Object, *, host_network: bool) -> None:
+def fill(container: Object, *, host_network: bool = False) -> None:
+    """Fill in what is left out of a container."""
     container.setdefault("resources", {})
     resources = container["resources"]
     if resources.get("limits"):

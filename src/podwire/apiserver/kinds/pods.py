@@ -18,6 +18,7 @@ from podwire.apiserver.kinds import poddefaults, podtable
 from podwire.apiserver.kinds.columns import field
 from podwire.apiserver.status import Cause
 from podwire.kube.objects import Pod
+from podwire.kube.rules import Invalid, Reason
 from podwire.kube.validation import validate_pod
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ _ONLY = (
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
-_REQUIRED = "this field is required"
+_MIRROR = "kubernetes.io/config.mirror"
+"""Of the pod of a manifest, whose containers need no image here."""
 FINAL = ("Succeeded", "Failed")
 
 
@@ -57,12 +59,33 @@ def validate(pod: Object) -> list[Cause]:
             "bandwidth" not in fault.field
         ):
             continue
-        if fault.message == _REQUIRED:
-            causes.append(status.required(fault.field))
-        else:
-            value = fault.value or '""'
-            causes.append(Cause("FieldValueInvalid", f"Invalid value: {value}: {fault.message}", fault.field))
+        causes.append(_cause(fault))
+    spec = pod["spec"]
+    if _MIRROR not in (pod["metadata"].get("annotations") or {}):
+        for part in ("initContainers", "containers"):
+            for index, container in enumerate(spec.get(part) or []):
+                if not container.get("image"):
+                    causes.append(status.required(f"spec.{part}[{index}].image"))
+    node = spec.get("nodeName")
+    if node and (wrong := naming.dns_subdomain(node)):
+        causes.append(status.invalid_value("spec.nodeName", node, wrong))
     return causes
+
+
+def _cause(fault: Invalid) -> Cause:
+    value = fault.value or '""'
+    match fault.reason:
+        case Reason.REQUIRED:
+            return status.required(fault.field)
+        case Reason.NOT_SUPPORTED:
+            told = f"Unsupported value: {value}: {fault.message}"
+        case Reason.DUPLICATE:
+            told = f"Duplicate value: {value}"
+        case Reason.NOT_FOUND:
+            told = f"Not found: {value}"
+        case _:
+            told = f"Invalid value: {value}: {fault.message}"
+    return Cause(fault.reason.value, told, fault.field)
 
 
 def validate_update(new: Object, old: Object) -> list[Cause]:
@@ -202,6 +225,8 @@ def _merge_ephemeral(current: Object, incoming: Object) -> Object:
     spec = {**current["spec"]}
     added = field(incoming, "spec.ephemeralContainers")
     if added is not None:
+        for container in added:
+            poddefaults.fill(container)
         spec["ephemeralContainers"] = added
     return {**current, "metadata": incoming.get("metadata") or {}, "spec": spec}
 

@@ -54,14 +54,15 @@ class ClusterAddresses:
                 if name in before:
                     spec.setdefault(name, before[name])
         self._families(spec)
-        taken = self._taken(registry, service)
+        held = self._held(registry, service)
+        taken = held | self._given.keys()
         if not spec.get("clusterIP") and not spec.get("clusterIPs"):
             spec["clusterIPs"] = [self._free(family, taken) for family in spec["ipFamilies"]]
-        elif not spec.get("clusterIPs"):
-            spec["clusterIPs"] = [spec["clusterIP"]]
+        else:
+            spec["clusterIPs"] = spec.get("clusterIPs") or [spec["clusterIP"]]
+            self._claim(service, held, before)
         spec["clusterIP"] = spec["clusterIPs"][0]
-        self._claim(service, taken, before)
-        self._ports(service, before, taken)
+        self._ports(service, before, held)
 
     def _families(self, spec: Object) -> None:
         served = list(self._networks)
@@ -74,18 +75,19 @@ class ClusterAddresses:
         spec["ipFamilies"] = families[: 1 if policy == "SingleStack" else 2]
         spec["ipFamilyPolicy"] = policy
 
-    def _taken(self, registry: Registry, service: Object) -> set[str]:
+    def _held(self, registry: Registry, service: Object) -> set[str]:
+        """Addresses and node ports of other services."""
         now = time.monotonic()
         self._given = {text: until for text, until in self._given.items() if until > now}
-        taken = set(self._given)
+        held: set[str] = set()
         uid = service["metadata"].get("uid")
         for stored in registry.storage.list("", "services").items:
             if stored.object["metadata"].get("uid") == uid:
                 continue
             spec = stored.object.get("spec") or {}
-            taken.update(spec.get("clusterIPs") or [])
-            taken.update(str(port["nodePort"]) for port in spec.get("ports") or [] if port.get("nodePort"))
-        return taken
+            held.update(ip for ip in spec.get("clusterIPs") or [] if ip != "None")
+            held.update(str(port["nodePort"]) for port in spec.get("ports") or [] if port.get("nodePort"))
+        return held
 
     def _free(self, family: str, taken: set[str]) -> str:
         network = self._networks.get(family)
@@ -105,15 +107,15 @@ class ClusterAddresses:
         self._given[text] = time.monotonic() + _JUST_GIVEN
         return text
 
-    def _claim(self, service: Object, taken: set[str], before: Object) -> None:
-        for index, ip in enumerate(service["spec"]["clusterIPs"]):
-            fresh = ip != "None" and ip not in (before.get("clusterIPs") or []) and ip in taken
-            if fresh and ip not in self._given:
-                detail = "failed to allocate IP: provided IP is already allocated"
-                cause = status.invalid_value(f"spec.clusterIPs[{index}]", [ip], detail)
+    def _claim(self, service: Object, held: set[str], before: Object) -> None:
+        addresses = service["spec"]["clusterIPs"]
+        for ip in addresses:
+            if ip in held and ip not in (before.get("clusterIPs") or []):
+                detail = f"failed to allocate IP {ip}: provided IP is already allocated"
+                cause = status.invalid_value("spec.clusterIPs", addresses, detail)
                 raise status.invalid("", "Service", service["metadata"].get("name", ""), [cause])
 
-    def _ports(self, service: Object, before: Object, taken: set[str]) -> None:
+    def _ports(self, service: Object, before: Object, held: set[str]) -> None:
         spec = service["spec"]
         if spec.get("type") not in ("NodePort", "LoadBalancer"):
             return
@@ -121,8 +123,8 @@ class ClusterAddresses:
         for index, port in enumerate(spec.get("ports") or []):
             kept = had.get((port.get("port"), port.get("protocol")))
             if not port.get("nodePort"):
-                port["nodePort"] = kept or self._free_port(taken)
-            elif port["nodePort"] != kept and str(port["nodePort"]) in taken:
+                port["nodePort"] = kept or self._free_port(held | self._given.keys())
+            elif port["nodePort"] != kept and str(port["nodePort"]) in held:
                 detail = "provided port is already allocated"
                 cause = status.invalid_value(f"spec.ports[{index}].nodePort", port["nodePort"], detail)
                 raise status.invalid("", "Service", service["metadata"].get("name", ""), [cause])
@@ -132,7 +134,7 @@ class ClusterAddresses:
         for step in range(len(NODE_PORTS)):
             port = NODE_PORTS[(start + step) % len(NODE_PORTS)]
             if str(port) not in taken:
-                taken.add(self._give(str(port)))
+                self._give(str(port))
                 return port
         raise status.internal_error("failed to allocate a nodePort: range is full")
 
@@ -262,6 +264,7 @@ def kind(admit: Callable[[Registry, Object, Object | None], None]) -> Kind:
         version="v1",
         kind="Service",
         plural="services",
+        allow_create_on_update=True,
         short_names=("svc",),
         categories=("all",),
         message="core.Service",

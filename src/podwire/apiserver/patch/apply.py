@@ -73,7 +73,7 @@ def apply(
     previous = managed.entries.get(manager.identity)
     merged = fieldset.merge(live, config, shape)
     managed.put(manager, applied, previous.time if previous else time)
-    result: Object = _prune(merged, shape, managed, last)
+    result: Object = _prune(merged, shape, managed, last, manager)
     changed, removed = fieldset.compare(live, result, shape)
     _hand_over(managed, manager, changed, removed, force=force)
     managed.strip()
@@ -82,9 +82,9 @@ def apply(
     return result
 
 
-def _prune(merged: Object, shape: Shape, managed: Managed, last: Fields) -> Object:
+def _prune(merged: Object, shape: Shape, managed: Managed, last: Fields, manager: Manager) -> Object:
     """Remove what the manager applied last time, does not apply now, and nobody else manages."""
-    if not last:
+    if last <= managed.fields(manager):
         return merged
     named = fieldset.with_parents(last, shape)
     pruned = fieldset.without(merged, named, shape) or {}
@@ -102,9 +102,15 @@ def _prune(merged: Object, shape: Shape, managed: Managed, last: Fields) -> Obje
 
 def _hand_over(managed: Managed, manager: Manager, changed: Fields, removed: Fields, *, force: bool) -> None:
     others = managed.others(manager)
-    conflicts = [Conflict(entry.manager, path) for entry in others for path in sorted(entry.fields & changed)]
-    if conflicts and not force:
-        raise Conflicts(conflicts)
+    if not force:
+        conflicts = [
+            Conflict(entry.manager, path)
+            for entry in others
+            if entry.has(changed)
+            for path in sorted(entry.fields & changed)
+        ]
+        if conflicts:
+            raise Conflicts(conflicts)
     for entry in others:
         managed.take(entry, changed | removed)
 

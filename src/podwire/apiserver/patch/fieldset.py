@@ -7,15 +7,20 @@ fieldpath (serialize-pe.go, set.go) and typed (tofieldset.go, compare.go, remove
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable
 from typing import Any
+
+import msgspec
 
 from podwire.apiserver.patch.shape import Shape
 
 Path = tuple[str, ...]
 Fields = frozenset[Path]
 NOTHING: Fields = frozenset()
+
+_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class DuplicateItem(ValueError):
@@ -36,33 +41,61 @@ class NamelessItem(ValueError):
 
 def compact(value: Any) -> str:
     """JSON without blanks, keys sorted."""
-    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+    return _encode(value).decode()
 
 
 def encode(fields: Iterable[Path]) -> dict[str, Any]:
-    """The set as fieldsV1."""
-    members = set(fields)
+    """The set as fieldsV1, sorted; not to be changed. A member that leads to members has a dot."""
+    return _encoded(frozenset(fields))
+
+
+# Objects of one kind tend to have the same fields, and few writes change who manages what.
+@functools.lru_cache(1024)
+def _encoded(fields: Fields) -> dict[str, Any]:
     root: dict[str, Any] = {}
-    for path in sorted(members):
-        node = root
-        for element in path:
-            node = node.setdefault(element, {})
-    # A path that is both a member and a parent of members says so with a dot.
-    for path in members:
-        node = root
-        for element in path:
-            node = node[element]
-        if node:
-            node["."] = {}
-    return _sorted(root)
+    before: Path = ()
+    nodes = [root]
+    member = False
+    # In this order a path comes right before those that it leads to.
+    for path in sorted(fields):
+        depth = 0
+        for one, other in zip(path, before, strict=False):
+            if one != other:
+                break
+            depth += 1
+        if member and depth == len(before):
+            nodes[depth]["."] = {}
+        del nodes[depth + 1 :]
+        for element in path[depth:]:
+            below: dict[str, Any] = {}
+            nodes[-1][element] = below
+            nodes.append(below)
+        before, member = path, True
+    return root
 
 
-def _sorted(node: dict[str, Any]) -> dict[str, Any]:
-    return {name: _sorted(node[name]) for name in sorted(node)}
+def among(tree: Any, fields: Iterable[Path]) -> bool:
+    """Whether a set in fieldsV1 has one of the paths."""
+    for path in fields:
+        node = tree
+        for element in path:
+            node = node.get(element)
+            if node is None:
+                break
+        else:
+            if not node or "." in node:
+                return True
+    return False
 
 
 def decode(tree: Any) -> Fields:
     """The set in fieldsV1. Raise ValueError."""
+    return _decoded(_encode(tree))
+
+
+@functools.lru_cache(1024)
+def _decoded(text: bytes) -> Fields:
+    tree = msgspec.json.decode(text)
     found: set[Path] = set()
 
     def walk(node: Any, path: Path) -> None:
@@ -148,6 +181,9 @@ def compare(before: Any, after: Any, shape: Shape) -> tuple[Fields, Fields]:
     def walk(old: Any, new: Any, shape: Shape, path: Path) -> None:
         if old == new:
             return
+        if old is _ABSENT:
+            _all_of(new, shape, path, changed)
+            return
         mappings = _all_empty_or(dict, old, new)
         lists = _all_empty_or(list, old, new)
         if (
@@ -170,10 +206,7 @@ def compare(before: Any, after: Any, shape: Shape) -> tuple[Fields, Fields]:
                 walk(held.get(element, _ABSENT), given.get(element, _ABSENT), shape.item, (*path, element))
         elif old is not _ABSENT and new is not _ABSENT:
             changed.add(path)
-            return
-        if old is _ABSENT:
-            changed.add(path)
-        elif new is _ABSENT:
+        if new is _ABSENT:
             removed.add(path)
 
     walk(before, after, shape, ())
@@ -181,8 +214,22 @@ def compare(before: Any, after: Any, shape: Shape) -> tuple[Fields, Fields]:
     return frozenset(changed), frozenset(removed)
 
 
+def _all_of(value: Any, shape: Shape, path: Path, found: set[Path]) -> None:
+    """All fields of a value that was not there: those of mappings and lists themselves, too."""
+    if isinstance(value, dict):
+        if not shape.atomic:
+            for name, below in value.items():
+                _all_of(below, shape.member(name), (*path, f"f:{name}"), found)
+    elif isinstance(value, list) and not shape.whole:
+        for element, item in named_items(value, shape, path).items():
+            _all_of(item, shape.item, (*path, element), found)
+    found.add(path)
+
+
 def _all_empty_or(kind: type, old: Any, new: Any) -> bool:
-    return all(one is _ABSENT or one is None or isinstance(one, kind) for one in (old, new))
+    return (old is _ABSENT or old is None or isinstance(old, kind)) and (
+        new is _ABSENT or new is None or isinstance(new, kind)
+    )
 
 
 def _or_empty(value: Any) -> Any:

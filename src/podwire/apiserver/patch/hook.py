@@ -6,6 +6,7 @@ Source: k8s.io/apiserver/pkg/endpoints/handlers/patch.go, k8s.io/apimachinery/pk
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from podwire.apiserver.kind import Kind, WriteOptions
 from podwire.apiserver.patch import apply, fieldset, jsonpatch, merge, merge_keys, strategic
 from podwire.apiserver.patch.managers import APPLY, UPDATE, Managed, Manager
 from podwire.apiserver.patch.shape import Shape
+from podwire.apiserver.schemas import checking
 
 Object = dict[str, Any]
 
@@ -27,6 +29,8 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 KUBECTL = "kubectl"
 """The manager as which ``kubectl apply --server-side`` applies: it takes over what kubectl applied before."""
 
+_PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+"""A step of a path such as ``spec.containers[0].image``: an index or a name."""
 _decode = msgspec.json.Decoder().decode
 
 
@@ -69,7 +73,8 @@ def track(kind: Kind, new: Object, old: Object, options: WriteOptions) -> None:
     meta, before = new["metadata"], old.get("metadata") or {}
     given, held = meta.pop("managedFields", None), before.get("managedFields")
     reset = given == [{}] and not options.subresource
-    managed = Managed() if reset else _decoded(held if options.subresource else given) or _decoded(held)
+    ignored = options.subresource or given == held
+    managed = Managed() if reset else (None if ignored else _decoded(given)) or _decoded(held, trusted=True)
     managed = managed or Managed()
     # An object whose managers are not known stays so until an apply.
     if managed.entries or not old:
@@ -109,6 +114,7 @@ def _apply(kind: Kind, current: Object, body: bytes, options: WriteOptions) -> O
         cause = status.required("fieldManager", "is required for apply patch")
         raise status.invalid("meta.k8s.io", "PatchOptions", "", [cause])
     _drop_reset(kind, config, options.subresource)
+    _check_declared(kind, config)
     live = _bare(current) if current else _empty(kind, config)
     manager = Manager(options.field_manager, APPLY, kind.api_version, options.subresource)
     try:
@@ -120,9 +126,7 @@ def _apply(kind: Kind, current: Object, body: bytes, options: WriteOptions) -> O
         ]
         raise status.Failure(409, "Conflict", str(conflicts), causes=causes) from conflicts
     except (fieldset.DuplicateItem, fieldset.NamelessItem) as error:
-        raise status.Failure(
-            500, "", f"failed to create typed patch object ({_named(kind, config)}): {error}"
-        ) from error
+        raise _untyped(kind, config, str(error)) from error
     meta = result["metadata"] = dict(result.get("metadata") or {})
     if options.field_manager == KUBECTL and LAST_APPLIED in (meta.get("annotations") or {}):
         meta["annotations"] = {**meta["annotations"], LAST_APPLIED: _last_applied(config)}
@@ -139,13 +143,56 @@ def _drop_reset(kind: Kind, config: Object, subresource: str) -> None:
             del config[name]
 
 
+def _check_declared(kind: Kind, config: Object) -> None:
+    """Raise Failure 500 if the configuration has fields that the kind has not: nobody could manage them."""
+    unknown: list[str] = []
+    scratch = copy.deepcopy(config)
+    try:
+        if kind.message:
+            unknown = checking.prune(kind.message, scratch)
+        elif kind.prune is not None:
+            unknown = kind.prune(scratch)
+    except checking.WrongType:
+        # The registry refuses it, in better words.
+        return
+    if unknown:
+        told = [f"{_keyed(path, config, _shape(kind))}: field not declared in schema" for path in unknown]
+        listed = told[0] if len(told) == 1 else "errors:\n" + "\n".join(f"  {one}" for one in told)
+        raise _untyped(kind, config, listed)
+
+
+def _keyed(path: str, value: Any, shape: Shape) -> str:
+    """A path with the items of lists named by their keys, not by their places."""
+    shown = ""
+    for index, name in _PART.findall(path):
+        if name:
+            shown += f".{name}"
+            value, shape = value.get(name) if isinstance(value, dict) else None, shape.member(name)
+        else:
+            value = value[int(index)] if isinstance(value, list) else None
+            try:
+                shown += f"[{index}]" if shape.whole else _element(value, shape)
+            except fieldset.NamelessItem:
+                shown += f"[{index}]"
+            shape = shape.item
+    return shown
+
+
+def _element(value: Any, shape: Shape) -> str:
+    return fieldset.element_shown(fieldset.element_of(value, shape, ()))
+
+
+def _untyped(kind: Kind, config: Object, why: str) -> status.Failure:
+    return status.Failure(500, "", f"failed to create typed patch object ({_named(kind, config)}): {why}")
+
+
 def _applied(
     kind: Kind, current: Object, live: Object, config: Object, manager: Manager, *, force: bool
 ) -> tuple[Object, Managed]:
     shape, time = _shape(kind), metadata.now()
 
     def attempt(forced: bool) -> tuple[Object, Managed]:
-        managed = _decoded((current.get("metadata") or {}).get("managedFields")) or Managed()
+        managed = _decoded((current.get("metadata") or {}).get("managedFields"), trusted=True) or Managed()
         if current:
             empty = _empty(kind, current)
             apply.adopt(live, empty, shape, managed, version=kind.api_version, time=time)
@@ -209,11 +256,11 @@ def _shape(kind: Kind) -> Shape:
     return kind.shape or merge_keys.shape_of(kind.group, kind.kind)
 
 
-def _decoded(listed: Any) -> Managed | None:
+def _decoded(listed: Any, *, trusted: bool = False) -> Managed | None:
     if not listed:
         return None
     try:
-        return Managed.decode(listed)
+        return Managed.decode(listed, trusted=trusted)
     except ValueError:
         return None
 

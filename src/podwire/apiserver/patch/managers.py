@@ -6,7 +6,6 @@ capmanagers.go, stripmeta.go).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from podwire.apiserver.patch import fieldset
@@ -58,13 +57,36 @@ class Manager(NamedTuple):
         return (self.name, self.operation, self.version if self.operation == UPDATE else "", self.subresource)
 
 
-@dataclass(frozen=True, slots=True)
 class Entry:
-    """What one manages, and since when (RFC 3339)."""
+    """What one manages, and since when (RFC 3339): as a set and as fieldsV1, each made when it is needed."""
 
-    manager: Manager
-    fields: Fields
-    time: str = ""
+    __slots__ = ("_fields", "_tree", "manager", "time")
+
+    def __init__(
+        self, manager: Manager, time: str, *, fields: Fields | None = None, tree: Object | None = None
+    ) -> None:
+        self.manager = manager
+        self.time = time
+        self._fields = fields
+        self._tree = tree
+
+    @property
+    def fields(self) -> Fields:
+        """The set. Raise ValueError if what was decoded is none."""
+        if self._fields is None:
+            self._fields = fieldset.decode(self._tree)
+        return self._fields
+
+    @property
+    def tree(self) -> Object:
+        """The set as fieldsV1."""
+        if self._tree is None:
+            self._tree = fieldset.encode(self._fields or ())
+        return self._tree
+
+    def has(self, fields: Fields) -> bool:
+        """Whether one of the fields is managed."""
+        return fieldset.among(self._tree, fields) if self._fields is None else bool(self._fields & fields)
 
 
 class Managed:
@@ -74,10 +96,12 @@ class Managed:
         self.entries = entries or {}
 
     @classmethod
-    def decode(cls, listed: Any) -> Managed:
-        """From metadata.managedFields. Raise ValueError."""
+    def decode(cls, listed: Any, *, trusted: bool = False) -> Managed:
+        """From metadata.managedFields. Raise ValueError; what is ``trusted`` is not looked at as closely."""
         found: dict[tuple[str, str, str, str], Entry] = {}
-        for one in listed or ():
+        if not isinstance(listed, list):
+            raise ValueError("managedFields must be a list")
+        for one in listed:
             if not isinstance(one, dict):
                 raise ValueError("managedFields: an entry must be an object")
             if one.get("operation") not in (APPLY, UPDATE):
@@ -88,10 +112,13 @@ class Managed:
             if not all(isinstance(text, str) for text in texts):
                 raise ValueError("managedFields: manager, apiVersion, subresource and time must be strings")
             manager = Manager(texts[0], one["operation"], texts[1], texts[2])
-            entry = Entry(manager, fieldset.decode(one.get("fieldsV1")), texts[3])
+            tree = one.get("fieldsV1")
+            entry = Entry(manager, texts[3], tree={} if tree is None else tree)
             before = found.get(manager.identity)
+            if not trusted:
+                entry = Entry(manager, texts[3], fields=entry.fields)
             if before is not None:
-                entry = replace(entry, fields=before.fields | entry.fields)
+                entry = Entry(manager, texts[3], fields=before.fields | entry.fields)
             found[manager.identity] = entry
         return cls(found)
 
@@ -116,7 +143,7 @@ class Managed:
                 "apiVersion": manager.version,
                 "time": entry.time,
                 "fieldsType": "FieldsV1",
-                "fieldsV1": fieldset.encode(entry.fields),
+                "fieldsV1": entry.tree,
                 "subresource": manager.subresource,
             }
             listed.append({name: value for name, value in one.items() if value != ""})
@@ -130,7 +157,7 @@ class Managed:
     def put(self, manager: Manager, fields: Fields, time: str) -> None:
         """Let it manage just these; without any it is forgotten."""
         if fields:
-            self.entries[manager.identity] = Entry(manager, fields, time)
+            self.entries[manager.identity] = Entry(manager, time, fields=fields)
         else:
             self.entries.pop(manager.identity, None)
 
@@ -140,7 +167,7 @@ class Managed:
 
     def take(self, entry: Entry, fields: Fields) -> None:
         """Let one manage these no more."""
-        if entry.fields & fields:
+        if entry.has(fields):
             self.put(entry.manager, entry.fields - fields, entry.time)
 
     def strip(self) -> None:

@@ -39,20 +39,24 @@ class WrongType(Exception):
     """A value that cannot be read as its field's type; the text is that of Go's decoder."""
 
 
-def prune(name: str, obj: Object) -> list[str]:
+def prune(name: str, obj: Object, old: Object | None = None) -> list[str]:
     """Remove unknown fields and nulls from an object of the message; the paths of the unknown ones.
 
-    Raise WrongType.
+    What is as in ``old``, which was pruned before, is not looked at. Raise WrongType.
     """
     unknown: list[str] = []
-    _message(schemas.message(name), obj, "", unknown, top=True)
+    _message(schemas.message(name), obj, "", unknown, old=old, top=True)
     return unknown
 
 
-def _message(shape: Message, obj: Object, path: str, unknown: list[str], *, top: bool = False) -> None:
+def _message(
+    shape: Message, obj: Object, path: str, unknown: list[str], *, old: Any = None, top: bool = False
+) -> None:
     fields = shape.fields
     drop = []
     for key, value in obj.items():
+        if old and key in old and old[key] == value:
+            continue
         field = fields.get(key)
         if field is None:
             if top and key in TOP_LEVEL:
@@ -90,7 +94,7 @@ def _many(shape: Message, field: Field, value: Any, path: str, unknown: list[str
             item = value[key] = "" if kind.scalar else {}
         wrong = _value(kind, item, f"{path}[{key}]" if kind.form == "list" else f"{path}.{key}", unknown)
         if wrong is not None:
-            raise WrongType(_refusal(wrong, shape, path.rpartition(".")[0], field))
+            raise WrongType(_refusal(wrong, shape, path.rpartition(".")[0], field, item=True))
         if kind.name == "quantity" and not isinstance(item, str):
             value[key] = str(item)
 
@@ -154,10 +158,10 @@ def _word(value: Any) -> str:
     return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"
 
 
-def _refusal(word: str, shape: Message, path: str, field: Field) -> str:
+def _refusal(word: str, shape: Message, path: str, field: Field, *, item: bool = False) -> str:
     owner = shape.name.rpartition(".")[2]
     place = re.sub(r"\[\d+\]", "", f"{path}.{field.name}" if path else field.name)
     kind = field.type
     base = _GO.get(kind.name) or f"v1.{kind.name.rpartition('.')[2]}"
-    whole = {"": base, "list": f"[]{base}", "map": f"map[string]{base}"}[kind.form]
+    whole = base if item else {"": base, "list": f"[]{base}", "map": f"map[string]{base}"}[kind.form]
     return f"json: cannot unmarshal {word} into Go struct field {owner}.{place} of type {whole}"

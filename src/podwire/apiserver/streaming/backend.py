@@ -63,8 +63,9 @@ class Process(Protocol):
     """A program with its streams in the caller's hands."""
 
     async def write_stdin(self, data: bytes) -> None:
-        """Pass bytes to the program, waiting until it takes them; empty closes its stdin. Raise OSError if
-        it takes no more.
+        """Pass bytes to the program, waiting until it takes them; empty closes its stdin.
+
+        Raise OSError if it takes no more.
         """
 
     def output(self) -> AsyncIterator[tuple[int, bytes]]:
@@ -77,7 +78,7 @@ class Process(Protocol):
         """The exit code, 128 + signal when killed."""
 
     async def close(self) -> None:
-        """Let go of everything: a program begun by exec is killed if it still runs, an attached one goes on."""
+        """Let go of everything: a program that exec began is killed, one that is attached to goes on."""
 
 
 class PodStreams(Protocol):

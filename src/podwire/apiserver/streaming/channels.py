@@ -1,6 +1,7 @@
 """The streams of exec and attach, whatever carries them.
 
-Source: k8s.io/apimachinery/pkg/util/remotecommand/constants.go, k8s.io/kubelet/pkg/cri/streaming/remotecommand.
+Source: k8s.io/apimachinery/pkg/util/remotecommand/constants.go,
+k8s.io/kubelet/pkg/cri/streaming/remotecommand.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ _LARGEST_SIZE = 0xFFFF
 class Channels(Protocol):
     """One client's streams."""
 
-    last_active: float
-    """When a stream carried something last, by the loop's clock."""
+    @property
+    def last_active(self) -> float:
+        """When a stream carried something last, by the loop's clock."""
 
     async def serve(self) -> None:
         """Take what comes until the client has gone."""

@@ -11,7 +11,7 @@ from podwire.apiserver import status
 from podwire.apiserver.http.request import flag, number
 from podwire.apiserver.status import Cause
 from podwire.apiserver.streaming.backend import LogOptions
-from podwire.apiserver.streaming.program import cancelled
+from podwire.apiserver.streaming.tasks import cancelled, closing
 
 GONE_CHECK = 1.0
 """Seconds after which a client that is sent nothing is looked at, whether it is still there."""
@@ -61,31 +61,32 @@ def log_options(request: web.Request) -> tuple[LogOptions, int | None]:
 async def send(request: web.Request, pieces: AsyncIterator[bytes], limit: int | None) -> web.StreamResponse:
     """Answer with the pieces as they come, until they end, the limit is reached or the client has gone."""
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
-    following: asyncio.Task[bytes | None] | None = None
     try:
-        await response.prepare(request)
-        # The headers on their own: a client that follows a silent log has to know that it is heard.
-        await response.write(b"")
-        while limit is None or limit > 0:
-            following = asyncio.ensure_future(anext(pieces, None))
-            while not following.done():
-                await asyncio.wait((following,), timeout=GONE_CHECK)
-                if request.transport is None or request.transport.is_closing():
-                    return response
-            piece = following.result()
-            if piece is None:
-                break
-            if limit is not None:
-                piece = piece[:limit]
-                limit -= len(piece)
-            await response.write(piece)
-        await response.write_eof()
+        async with closing(pieces):
+            await response.prepare(request)
+            # The headers on their own: a client that follows a silent log has to know that it is heard.
+            await response.write(b"")
+            while limit is None or limit > 0:
+                piece = await _next(pieces, request)
+                if piece is None:
+                    break
+                if limit is not None:
+                    piece = piece[:limit]
+                    limit -= len(piece)
+                await response.write(piece)
+            await response.write_eof()
     except ConnectionError:
         pass
-    finally:
-        if following is not None:
-            await cancelled(following)
-        close = getattr(pieces, "aclose", None)
-        if close is not None:
-            await close()
     return response
+
+
+async def _next(pieces: AsyncIterator[bytes], request: web.Request) -> bytes | None:
+    """The next piece; None at the end. Raise ConnectionError when the client has gone."""
+    following = asyncio.ensure_future(anext(pieces, None))
+    try:
+        while not (await asyncio.wait((following,), timeout=GONE_CHECK))[0]:
+            if request.transport is None or request.transport.is_closing():
+                raise ConnectionResetError("the client has gone")
+        return following.result()
+    finally:
+        await cancelled(following)

@@ -12,10 +12,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from podwire.apiserver.status import Failure
-from podwire.apiserver.streaming.program import Limits, cancelled, unless, watch
+from podwire.apiserver.streaming.program import Limits, watch
 from podwire.apiserver.streaming.spdy.connection import Carrier, Connection, Stream
+from podwire.apiserver.streaming.tasks import cancelled, unless
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +29,19 @@ LINGER = 5.0
 CHUNK = 64 << 10
 
 Connect = Callable[[int], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
+
+class Duplex(Protocol):
+    """The client's end of one connection."""
+
+    async def read(self) -> bytes:
+        """The next bytes; empty at the end. Raise ConnectionError."""
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes. Raise ConnectionError."""
+
+    def abandon(self) -> None:
+        """What still comes is dropped."""
 
 
 class Forwarder:
@@ -54,7 +69,7 @@ class Forwarder:
 
     def _accept(self, stream: Stream) -> bool:
         role, port = stream.headers.get("streamtype"), stream.headers.get("port", "")
-        if role not in ("data", "error") or not _is_port(port):
+        if role not in ("data", "error") or not is_port(port):
             return False
         # Old clients send no requestID; of theirs, the data stream is the one after the error stream.
         request = stream.headers.get("requestid") or str(stream.number - (2 if role == "data" else 0))
@@ -99,9 +114,9 @@ class Forwarder:
             data.abandon()
             await self._failed(error, port, failure)
             return
-        up = asyncio.create_task(_up(data, writer))
+        sending = asyncio.create_task(up(data, writer))
         try:
-            failed = await _down(data, reader)
+            failed = await down(data, reader)
             if failed is not None:
                 await self._failed(error, port, failed)
                 return
@@ -109,12 +124,14 @@ class Forwarder:
             # one that is only listened to in the pod may still take what comes until then.
             await data.finish()
             await error.finish()
-            await up
-        finally:
-            await cancelled(up)
+            await sending
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
+        finally:
+            # At once, whatever the pod has not read yet; nothing if all was said.
+            writer.transport.abort()
+            await cancelled(sending)
 
     async def _failed(self, error: Stream, port: int, failure: Exception) -> None:
         log.info("port %d of %s: %s", port, self._what, failure)
@@ -139,7 +156,7 @@ class _Pair:
         return True
 
 
-async def _up(data: Stream, writer: asyncio.StreamWriter) -> None:
+async def up(data: Duplex, writer: asyncio.StreamWriter) -> None:
     """To the pod. The client ending its direction ends only that, as in TCP."""
     while piece := await data.read():
         try:
@@ -153,7 +170,7 @@ async def _up(data: Stream, writer: asyncio.StreamWriter) -> None:
         writer.write_eof()
 
 
-async def _down(data: Stream, reader: asyncio.StreamReader) -> OSError | None:
+async def down(data: Duplex, reader: asyncio.StreamReader) -> OSError | None:
     """From the pod; returns what broke on its side. Raise ConnectionError when the client's side broke."""
     while True:
         try:
@@ -165,5 +182,6 @@ async def _down(data: Stream, reader: asyncio.StreamReader) -> OSError | None:
         await data.write(piece)
 
 
-def _is_port(text: str) -> bool:
+def is_port(text: str) -> bool:
+    """Whether the text is the number of a TCP port."""
     return text.isascii() and text.isdecimal() and len(text) <= 5 and 0 < int(text) < 1 << 16

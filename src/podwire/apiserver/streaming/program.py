@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 import msgspec
 
@@ -16,9 +16,9 @@ from podwire.apiserver import status
 from podwire.apiserver.status import Failure
 from podwire.apiserver.streaming.backend import ExecOptions, Process
 from podwire.apiserver.streaming.channels import Channels, Object, exited, success
+from podwire.apiserver.streaming.tasks import cancelled, closing, unless
 
 log = logging.getLogger(__name__)
-_T = TypeVar("_T")
 
 FIRST_SIZE = 0.5
 """Seconds that a program with a terminal waits for the client to tell its size."""
@@ -29,6 +29,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     idle: float = 4 * 3600.0
     ping: float = 10.0
+
+
+DEFAULT_LIMITS = Limits()
 
 
 class Active(Protocol):
@@ -137,11 +140,12 @@ async def _attend(channels: Channels, process: Process, options: ExecOptions, li
 
 
 async def _output(channels: Channels, process: Process) -> int:
-    async for stream, data in process.output():
-        try:
-            await channels.write(stream, data)
-        except ConnectionError as error:
-            raise _ClientGone from error
+    async with closing(process.output()) as pieces:
+        async for stream, data in pieces:
+            try:
+                await channels.write(stream, data)
+            except ConnectionError as error:
+                raise _ClientGone from error
     return await process.wait()
 
 
@@ -158,20 +162,3 @@ async def _stdin(channels: Channels, process: Process) -> None:
 async def _sizes(channels: Channels, process: Process) -> None:
     while True:
         await process.resize(*await channels.read_size())
-
-
-async def unless(ending: asyncio.Task[None], work: Coroutine[Any, Any, _T]) -> _T | None:
-    """What the work returns; None if the other ends first, and then the work is cancelled."""
-    task = asyncio.create_task(work)
-    try:
-        await asyncio.wait((task, ending), return_when=asyncio.FIRST_COMPLETED)
-        return await task if task.done() else None
-    finally:
-        await cancelled(task)
-
-
-async def cancelled(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks and wait until they have ended."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -11,11 +11,17 @@ from aiohttp import web
 
 from podwire.apiserver import status
 from podwire.apiserver.http.request import flag
-from podwire.apiserver.streaming import logs, portforward, spdy_channels, web_socket_channels
+from podwire.apiserver.streaming import (
+    logs,
+    portforward,
+    spdy_channels,
+    web_socket_channels,
+    web_socket_portforward,
+)
 from podwire.apiserver.streaming.backend import ExecOptions, PodStreams, Process, Target
 from podwire.apiserver.streaming.channels import Channels
 from podwire.apiserver.streaming.portforward import Forwarder
-from podwire.apiserver.streaming.program import Limits, run
+from podwire.apiserver.streaming.program import DEFAULT_LIMITS, Limits, run
 from podwire.apiserver.streaming.spdy_channels import SpdyChannels
 from podwire.apiserver.streaming.upgrade import (
     VERSION_HEADER,
@@ -29,6 +35,7 @@ from podwire.apiserver.streaming.upgrade import (
     wants,
 )
 from podwire.apiserver.streaming.web_socket_channels import WebSocketChannels
+from podwire.apiserver.streaming.web_socket_portforward import WebSocketForwarder
 
 Object = dict[str, Any]
 
@@ -36,9 +43,9 @@ _WEB_SOCKET_HEADER = "Sec-WebSocket-Protocol"
 
 
 class Streaming:
-    """Answers for :class:`podwire.apiserver.http.backend.NodeBackend`, whatever protocol the client speaks."""
+    """A :class:`podwire.apiserver.http.backend.NodeBackend`, whatever protocol the client speaks."""
 
-    def __init__(self, backend: PodStreams, limits: Limits = Limits()) -> None:
+    def __init__(self, backend: PodStreams, limits: Limits = DEFAULT_LIMITS) -> None:
         self._backend = backend
         self._limits = limits
         self._running: set[asyncio.Task[Any]] = set()
@@ -70,6 +77,7 @@ class Streaming:
 
         what = f"pod {target.pod}, uid {target.uid}"
         with self._counted():
+            known: tuple[str, ...]
             if wants(request) == "spdy":
                 known, offers = (portforward.PROTOCOL,), offered(request, VERSION_HEADER)
                 protocol = chosen(offers, known) if offers else portforward.PROTOCOL
@@ -80,9 +88,22 @@ class Streaming:
                 return response
             if wants(request) != "websocket":
                 raise no_upgrade()
-            known, offers = (portforward.TUNNEL_PROTOCOL,), offered(request, _WEB_SOCKET_HEADER)
+            known = (portforward.TUNNEL_PROTOCOL, *web_socket_portforward.PROTOCOLS)
+            offers = offered(request, _WEB_SOCKET_HEADER)
             if (protocol := chosen(offers, known)) is None:
                 return unknown_protocol(offers, known)
+            if protocol != portforward.TUNNEL_PROTOCOL:
+                ports = web_socket_portforward.ports(request)
+                web_socket = await to_web_socket(request, protocol)
+                await WebSocketForwarder(
+                    web_socket,
+                    protocol=protocol,
+                    targets=ports,
+                    connect=connect,
+                    limits=self._limits,
+                    what=what,
+                ).run()
+                return web_socket
             web_socket = await to_web_socket(request, protocol)
             await Forwarder(WebSocketCarrier(web_socket), connect, self._limits, what).run()
             await web_socket.close()
@@ -128,9 +149,7 @@ class Streaming:
             self._running.discard(task)
 
 
-async def _channels(
-    request: web.Request, options: ExecOptions
-) -> tuple[web.StreamResponse, Channels | None]:
+async def _channels(request: web.Request, options: ExecOptions) -> tuple[web.StreamResponse, Channels | None]:
     """The answer, and the client's streams if it is an upgrade. Raise Failure 400."""
     kind = wants(request)
     if not kind:
@@ -182,7 +201,7 @@ def _container(pod: Object, asked: str) -> str:
     spec = pod.get("spec") or {}
     name = pod["metadata"]["name"]
     containers, inits, ephemeral = (
-        [one["name"] for one in spec.get(field) or []]
+        [str(one["name"]) for one in spec.get(field) or []]
         for field in ("containers", "initContainers", "ephemeralContainers")
     )
     if asked:

@@ -13,8 +13,8 @@ from podwire.apiserver.streaming.spdy.connection import Carrier, Connection, Str
 PROTOCOLS = ("v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io")
 CREATION = 30.0
 """Seconds that the client has to open its streams."""
-LINGER = 5.0
-"""Seconds that the client has to close the connection when all is said."""
+LINGER = 600.0
+"""Seconds that the client has to close the connection when all is said; it may be slow to read the rest."""
 _LARGEST_SIZE_MESSAGE = 4096
 
 
@@ -83,8 +83,10 @@ class SpdyChannels:
         try:
             if error := self._streams.get("error"):
                 await error.write(message(status, as_json=self._json))
-            for stream in self._streams.values():
-                await stream.finish()
+            for role, stream in self._streams.items():
+                # kubectl that still sends stdin complains of its end; it ends with the connection.
+                if role != "stdin":
+                    await stream.finish()
         except ConnectionError:
             pass
         finally:

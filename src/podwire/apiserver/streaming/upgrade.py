@@ -18,6 +18,8 @@ SPDY = "SPDY/3.1"
 VERSION_HEADER = "X-Stream-Protocol-Version"
 ACCEPTED_HEADER = "X-Accepted-Stream-Protocol-Versions"
 CHUNK = 64 << 10
+CLOSING = 600.0
+"""Seconds that the client of a WebSocket has to close it, too; it may be slow to read what is left."""
 LARGEST_MESSAGE = 32 << 20
 """Bytes of a WebSocket message; what kube-apiserver takes, too."""
 
@@ -146,7 +148,10 @@ async def to_web_socket(request: web.Request, protocol: str | None) -> web.WebSo
     """Answer 101 and speak WebSocket with this subprotocol; None: without one."""
     # The pongs of a client are behind its data, which may rightly be left unread for long: no heartbeat here.
     web_socket = web.WebSocketResponse(
-        protocols=(protocol,) if protocol else (), max_msg_size=LARGEST_MESSAGE, compress=False
+        protocols=(protocol,) if protocol else (),
+        max_msg_size=LARGEST_MESSAGE,
+        timeout=CLOSING,
+        compress=False,
     )
     await web_socket.prepare(request)
     return web_socket

@@ -1,16 +1,13 @@
-"""Exec and attach over a WebSocket: the first byte of a message is its channel.
+"""Exec and attach over a WebSocket.
 
-0 is stdin, 1 stdout, 2 stderr, 3 error, 4 resize; in version 5, 255 and a channel mean that it ends. In the
-base64 protocols messages are text: the channel as a digit, then the bytes in base64.
+Channel 0 is stdin, 1 stdout, 2 stderr, 3 error, 4 resize; in version 5, 255 and a channel mean that it ends.
 
-Source: k8s.io/apimachinery/pkg/util/remotecommand/constants.go, k8s.io/apiserver pkg/util/wsstream; KEP-4006.
+Source: k8s.io/apimachinery/pkg/util/remotecommand/constants.go; KEP-4006.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import contextlib
 
 from aiohttp import WSMsgType, web
@@ -18,8 +15,16 @@ from aiohttp import WSMsgType, web
 from podwire.apiserver.streaming.backend import ExecOptions, TerminalSize
 from podwire.apiserver.streaming.channels import Object, Sizes, message
 from podwire.apiserver.streaming.queue import ByteQueue
+from podwire.apiserver.streaming.tasks import cancelled
+from podwire.apiserver.streaming.web_socket_messages import Messages
 
-_BINARY = ("channel.k8s.io", "v2.channel.k8s.io", "v3.channel.k8s.io", "v4.channel.k8s.io", "v5.channel.k8s.io")
+_BINARY = (
+    "channel.k8s.io",
+    "v2.channel.k8s.io",
+    "v3.channel.k8s.io",
+    "v4.channel.k8s.io",
+    "v5.channel.k8s.io",
+)
 _BASE64 = ("base64.channel.k8s.io", "v4.base64.channel.k8s.io")
 PROTOCOLS = (*_BINARY[::-1], *_BASE64[::-1])
 _STDIN, _STDOUT, _ERROR, _RESIZE, _CLOSE = 0, 1, 3, 4, 255
@@ -33,7 +38,7 @@ class WebSocketChannels:
     def __init__(self, web_socket: web.WebSocketResponse, protocol: str, options: ExecOptions) -> None:
         self.last_active = asyncio.get_running_loop().time()
         self._web_socket = web_socket
-        self._text = protocol in _BASE64
+        self._messages = Messages(web_socket, text=protocol in _BASE64)
         self._json = protocol.startswith(("v4.", "v5."))
         self._ends = protocol.startswith("v5.")
         self._taken = {1: options.stdout, 2: options.stderr}
@@ -41,9 +46,11 @@ class WebSocketChannels:
         if not options.stdin:
             self._stdin.abandon()
         self._sizes = Sizes()
+        self._serving: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
         """See Channels."""
+        self._serving = asyncio.current_task()
         try:
             while True:
                 received = await self._web_socket.receive()
@@ -57,7 +64,7 @@ class WebSocketChannels:
         """See Channels."""
         # An empty message tells clients that the connection stands.
         with contextlib.suppress(ConnectionError):
-            await self._send(_STDOUT if self._taken[1] else _ERROR, b"")
+            await self._messages.send(_STDOUT if self._taken[1] else _ERROR, b"")
 
     async def read_stdin(self) -> bytes:
         """See Channels."""
@@ -76,28 +83,26 @@ class WebSocketChannels:
         if self._taken[stream]:
             for start in range(0, len(data), PIECE):
                 self._touch()
-                await self._send(stream, data[start : start + PIECE])
+                await self._messages.send(stream, data[start : start + PIECE])
 
     async def finish(self, status: Object) -> None:
         """See Channels."""
         self._stdin.abandon()
         with contextlib.suppress(ConnectionError):
             if told := message(status, as_json=self._json):
-                await self._send(_ERROR, told)
+                await self._messages.send(_ERROR, told)
+        if self._serving is not None:
+            # Closed while another task receives, it would be cut off at once, with all that the client has
+            # not read yet.
+            await cancelled(self._serving)
         await self._web_socket.close()
 
     async def ping(self) -> None:
         """See Channels."""
         await self._web_socket.ping()
 
-    async def _send(self, channel: int, data: bytes) -> None:
-        if self._text:
-            await self._web_socket.send_str(f"{channel}{base64.b64encode(data).decode()}")
-        else:
-            await self._web_socket.send_bytes(bytes((channel,)) + data)
-
     async def _take(self, received: bytes | str) -> None:
-        channel, data = self._split(received)
+        channel, data = self._messages.split(received)
         self._touch()
         if channel == _STDIN:
             await self._stdin.put(data)
@@ -105,17 +110,6 @@ class WebSocketChannels:
             self._sizes.tell(data)
         elif channel == _CLOSE and self._ends and data == bytes((_STDIN,)):
             self._stdin.finish()
-
-    def _split(self, received: bytes | str) -> tuple[int, bytes]:
-        if isinstance(received, bytes):
-            return (received[0], received[1:]) if received else (-1, b"")
-        if not self._text:
-            encoded = received.encode()
-            return (encoded[0], encoded[1:]) if encoded else (-1, b"")
-        try:
-            return int(received[:1], 16), base64.b64decode(received[1:], validate=True)
-        except (ValueError, binascii.Error):
-            return -1, b""
 
     def _touch(self) -> None:
         self.last_active = asyncio.get_running_loop().time()

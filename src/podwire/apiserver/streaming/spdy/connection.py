@@ -23,7 +23,10 @@ class Carrier(Protocol):
         """Some bytes; empty when the peer has closed or is gone."""
 
     async def send(self, data: bytes) -> None:
-        """Send bytes in the order of the calls, and wait while too much is on its way. Raise ConnectionError."""
+        """Send bytes in the order of the calls, waiting while too much is on its way.
+
+        Raise ConnectionError.
+        """
 
     def close(self) -> None:
         """End it; what was sent may still go."""
@@ -42,7 +45,7 @@ class Stream:
         self._connection = connection
 
     async def read(self) -> bytes:
-        """The next bytes; empty at the end. Raise ConnectionResetError when the stream or connection broke."""
+        """The next bytes; empty at the end. Raise ConnectionError when the stream or connection broke."""
         data = await self.incoming.get()
         if data:
             self._connection.consumed(self, len(data))

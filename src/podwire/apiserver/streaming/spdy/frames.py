@@ -1,7 +1,7 @@
 """The frames of SPDY/3 and the bytes that they are.
 
-A control frame: a bit 1, version (15 bits), type (16), flags (8), length (24), payload. A data frame: a bit 0,
-stream (31 bits), flags (8), length (24), data. All numbers are big-endian.
+A control frame: a bit 1, version (15 bits), type (16), flags (8), length (24), payload. A data frame: a bit
+0, stream (31 bits), flags (8), length (24), data. All numbers are big-endian.
 
 Source: SPDY Protocol - Draft 3.1, sections 2.2 and 2.6.
 """
@@ -9,7 +9,7 @@ Source: SPDY Protocol - Draft 3.1, sections 2.2 and 2.6.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import msgspec
@@ -47,7 +47,9 @@ class _Frame(msgspec.Struct, frozen=True):
     def encode(self) -> bytes:
         """The frame's bytes."""
         payload = self._payload()
-        return _HEAD.pack(0x80000000 | VERSION << 16 | self.TYPE, self._flags() << 24 | len(payload)) + payload
+        return (
+            _HEAD.pack(0x80000000 | VERSION << 16 | self.TYPE, self._flags() << 24 | len(payload)) + payload
+        )
 
     def _payload(self) -> bytes:
         raise NotImplementedError
@@ -107,7 +109,9 @@ class Settings(_Frame, frozen=True):
     entries: tuple[tuple[int, int], ...]
 
     def _payload(self) -> bytes:
-        return struct.pack(">I", len(self.entries)) + b"".join(struct.pack(">II", *one) for one in self.entries)
+        return struct.pack(">I", len(self.entries)) + b"".join(
+            struct.pack(">II", *one) for one in self.entries
+        )
 
 
 class Ping(_Frame, frozen=True):
@@ -291,7 +295,7 @@ def _stream(number: int) -> int:
     return number & _MASK
 
 
-_PARSERS = {
+_PARSERS: dict[int, Callable[[int, bytes], Frame]] = {
     SynStream.TYPE: _syn_stream,
     SynReply.TYPE: _syn_reply,
     RstStream.TYPE: _rst_stream,

@@ -18,7 +18,7 @@ _NAMES = (
     " host if-match if-modified-since if-none-match if-range if-unmodified-since last-modified location"
     " max-forwards pragma proxy-authenticate proxy-authorization range referer retry-after server te trailer"
     " transfer-encoding upgrade user-agent vary via warning www-authenticate method get status"
-).split()
+)
 _TAIL = (
     "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505"
     "203 Non-Authoritative Information204 No Content301 Moved Permanently400 Bad Request401 Unauthorized"
@@ -33,7 +33,7 @@ LARGEST = 64 << 10
 
 def _dictionary() -> bytes:
     words: Iterable[str] = (
-        *_NAMES,
+        *_NAMES.split(),
         *("200 OK", "version", "HTTP/1.1", "url", "public", "set-cookie", "keep-alive", "origin"),
     )
     return b"".join(struct.pack(">I", len(word)) + word.encode() for word in words) + _TAIL.encode()
@@ -73,7 +73,9 @@ class Decompressor:
         except zlib.error as error:
             raise ProtocolError(f"header block: {error}") from error
         if self._zlib.unconsumed_tail or self._zlib.eof:
-            raise ProtocolError(f"header block: more than {LARGEST} bytes, or the end of the compressed stream")
+            raise ProtocolError(
+                f"header block: more than {LARGEST} bytes, or the end of the compressed stream"
+            )
         return _parse(plain)
 
 

@@ -1,8 +1,8 @@
-"""The state of a SPDY/3.1 connection, the server's end: bytes come in and events and bytes go out, without I/O.
+"""The state of a SPDY/3.1 connection, the server's end, without I/O: bytes to events, calls to bytes.
 
-Kubernetes' clients know no windows: they send what they have, never send WINDOW_UPDATE, and rely on TCP to be
-slowed down. So the windows of a peer count only after it has spoken of them, and what arrives is never refused
-for being too much; that it is not read any faster than it is used is up to the connection.
+Kubernetes' clients know no windows: they send what they have, never send WINDOW_UPDATE, and rely on TCP to
+be slowed down. So the windows of a peer count only after it has spoken of them, and what arrives is never
+refused for being too much; that it is not read any faster than it is used is up to the connection.
 
 Source: SPDY Protocol - Draft 3.1, sections 2.2 to 2.6.
 """
@@ -125,7 +125,10 @@ class Session:
         return max(room, 0)
 
     def send(self, stream: int, data: bytes, *, fin: bool = False) -> None:
-        """Bytes of a stream, no more than ``room``; ``fin``: the last. Raise ConnectionResetError if it is over."""
+        """Bytes of a stream, no more than ``room``; ``fin``: the last.
+
+        Raise ConnectionResetError if it is over.
+        """
         state = self._streams.get(stream)
         if state is None or not state.local_open:
             raise ConnectionResetError(f"stream {stream} is closed")

@@ -1,113 +1,30 @@
 """An API server for tests that does on demand what no server should do.
 
-By itself it is honest: a :class:`World` holds the objects and the log of their changes, and lists and
-watches are answered from it as kube-apiserver does. A test puts behaviours in front of that, each for one
-request; they have the connection in their hands, so they can stall, break off in the middle of a line, or
-reset it. It speaks plain HTTP/1.1 on a loopback port, with an own reader of requests for the same reason.
+By itself it is honest: a :class:`~podwire.kube.testing.World` holds the objects and the log of their
+changes, and lists and watches are answered from it as kube-apiserver does. A test puts behaviours in front
+of that, each for one request; they have the connection in their hands, so they can stall, break off in the
+middle of a line, or reset it. It speaks plain HTTP/1.1 on a loopback port, with an own reader of requests
+for the same reason.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import socket
+import ssl
 import struct
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Literal, Self
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
 from podwire.kube.clock import Clock, SystemClock
 from podwire.kube.config import Config
-
-Object = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One entry of the log; ``object`` is the state after the change, or before a deletion."""
-
-    version: int
-    type: str
-    object: Object
-
-
-class World:
-    """What is true: the objects of one namespaced resource, and how they came to be so."""
-
-    def __init__(self, kind: str = "Pod", api_version: str = "v1", version: int = 100) -> None:
-        self.kind = kind
-        self.api_version = api_version
-        self.version = version
-        self.compacted = 0
-        """Changes up to this version are forgotten."""
-        self.objects: dict[str, Object] = {}
-        self.log: list[Change] = []
-        self.changed = asyncio.Event()
-        self._uids = 0
-
-    def create(self, name: str, namespace: str = "default", **fields: Any) -> Object:
-        """A new object, with a new UID; ``fields`` are merged into it at the top."""
-        self._uids += 1
-        made = {
-            "apiVersion": self.api_version,
-            "kind": self.kind,
-            "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{self._uids}"},
-            "spec": {"containers": [{"name": "main", "image": "example.org/image"}]},
-            **fields,
-        }
-        return self._record("ADDED", made)
-
-    def update(self, name: str, namespace: str = "default", **labels: str) -> Object:
-        """Set labels of an object."""
-        changed = copy.deepcopy(self.objects[f"{namespace}/{name}"])
-        changed["metadata"].setdefault("labels", {}).update(labels)
-        return self._record("MODIFIED", changed)
-
-    def delete(self, name: str, namespace: str = "default") -> Object:
-        """Remove an object."""
-        return self._record("DELETED", copy.deepcopy(self.objects[f"{namespace}/{name}"]))
-
-    def compact(self) -> None:
-        """Forget the log: watches from earlier versions, and continue tokens, are expired."""
-        self.compacted = self.version
-        self.log.clear()
-
-    def restore(self, version: int, names: Iterable[str] = ()) -> None:
-        """Go back, as a server restored from a backup does: fewer objects, and a lower version."""
-        self.version = version
-        self.log.clear()
-        self.compacted = version
-        kept = set(names)
-        self.objects = {
-            key: found for key, found in self.objects.items() if found["metadata"]["name"] in kept
-        }
-        for number, found in enumerate(self.objects.values()):
-            found["metadata"]["resourceVersion"] = str(version - len(self.objects) + number + 1)
-
-    def versions(self) -> dict[str, tuple[str, str]]:
-        """Key to UID and resource version of all that is there."""
-        return {
-            key: (found["metadata"]["uid"], found["metadata"]["resourceVersion"])
-            for key, found in self.objects.items()
-        }
-
-    def _record(self, kind: str, found: Object) -> Object:
-        self.version += 1
-        found["metadata"]["resourceVersion"] = str(self.version)
-        key = f"{found['metadata']['namespace']}/{found['metadata']['name']}"
-        if kind == "DELETED":
-            del self.objects[key]
-        else:
-            self.objects[key] = found
-        self.log.append(Change(self.version, kind, copy.deepcopy(found)))
-        self.changed.set()
-        self.changed = asyncio.Event()
-        return found
+from podwire.kube.testing.world import Object, World
 
 
 @dataclass(slots=True)
@@ -136,16 +53,21 @@ class Request:
 class Exchange:
     """One request and its connection."""
 
-    def __init__(self, request: Request, writer: asyncio.StreamWriter, clock: Clock) -> None:
+    def __init__(
+        self, request: Request, writer: asyncio.StreamWriter, clock: Clock, running: asyncio.Event
+    ) -> None:
         self.request = request
         self.clock = clock
+        self._running = running
         self._writer = writer
         self.gone = asyncio.Event()
         """Set when the test wants the connection to end, or the client has left."""
         self.keep = False
 
     async def send(self, data: bytes) -> None:
-        """Bytes as they are."""
+        """Bytes as they are, once the server is not frozen."""
+        if not self._running.is_set():
+            await _first(self.clock, None, self._running, self.gone)
         self._writer.write(data)
         with contextlib.suppress(ConnectionError):
             await self._writer.drain()
@@ -199,6 +121,10 @@ class Exchange:
         """End our direction and go on to listen."""
         await self._writer.drain()
         self._writer.write_eof()
+
+    def freeze(self) -> None:
+        """Send nothing more on this connection, and keep it."""
+        self._running = asyncio.Event()
 
     async def stall(self) -> None:
         """Do nothing until the client leaves."""
@@ -276,12 +202,19 @@ class ScriptedServer:
         self.abilities = Abilities()
         self.script = Script()
         self.requests: list[Request] = []
+        self.connections = 0
+        """How many connections were taken."""
+        self.tls: ssl.SSLContext | None = None
+        self.mute = False
+        """Whether watches pass over what happens, as if it had not."""
+        self._running = asyncio.Event()
+        self._running.set()
         self.port = 0
         self._server: asyncio.Server | None = None
         self._exchanges: set[Exchange] = set()
         self._connections: set[asyncio.Task[None]] = set()
 
-    async def __aenter__(self) -> ScriptedServer:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 
@@ -290,7 +223,7 @@ class ScriptedServer:
 
     async def start(self) -> None:
         """Listen, on the port that was had before if there was one."""
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
@@ -332,10 +265,31 @@ class ScriptedServer:
             if each.request.verb == "watch":
                 each.reset()
 
+    def freeze(self) -> None:
+        """Take connections and answer nothing, as after SIGSTOP."""
+        self._running.clear()
+
+    def thaw(self) -> None:
+        """Go on, with all that has waited."""
+        self._running.set()
+
+    def freeze_watches(self) -> None:
+        """Let the watches that are open now send nothing more."""
+        for each in self._exchanges:
+            if each.request.verb == "watch":
+                each.freeze()
+
+    async def say(self, data: bytes) -> None:
+        """Send a chunk in all open watches."""
+        for each in list(self._exchanges):
+            if each.request.verb == "watch":
+                await each.chunk(data)
+
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
+        self.connections += 1
         try:
             while await self._serve(reader, writer):
                 pass
@@ -359,7 +313,7 @@ class ScriptedServer:
             method, parts.path, dict(parse_qsl(parts.query)), headers, body, self.clock.monotonic()
         )
         self.requests.append(request)
-        exchange = Exchange(request, writer, self.clock)
+        exchange = Exchange(request, writer, self.clock, self._running)
         self._exchanges.add(exchange)
         watcher = asyncio.ensure_future(_until_closed(reader, exchange))
         try:
@@ -488,8 +442,9 @@ class ScriptedServer:
         while not exchange.gone.is_set():
             changed = self.world.changed
             for each in [each for each in self.world.log if since < each.version <= self.latest()]:
-                await exchange.event(each.type, each.object)
                 since = each.version
+                if not self.mute:
+                    await exchange.event(each.type, each.object)
             now = self.clock.monotonic()
             if now >= ends:
                 break
@@ -502,16 +457,22 @@ class ScriptedServer:
         await exchange.finish()
 
 
-async def _first(clock: Clock, seconds: float, *events: asyncio.Event) -> None:
+async def _first(clock: Clock, seconds: float | None, *events: asyncio.Event) -> None:
     """Wait for one of the events, but no longer than that."""
     waits = [asyncio.ensure_future(each.wait()) for each in events]
-    waits.append(asyncio.ensure_future(clock.sleep(seconds)))  # type: ignore[arg-type]
+    if seconds is not None:
+        waits.append(asyncio.ensure_future(_sleep(clock, seconds)))
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for each in waits:
             each.cancel()
         await asyncio.gather(*waits, return_exceptions=True)
+
+
+async def _sleep(clock: Clock, seconds: float) -> Literal[True]:
+    await clock.sleep(seconds)
+    return True
 
 
 async def _until_closed(reader: asyncio.StreamReader, exchange: Exchange) -> None:
