@@ -142,6 +142,14 @@ async def bookmark_moves_the_version_on(b: Bench) -> None:
     assert b.server.of("watch")[-1].params["resourceVersion"] == "500"
 
 
+@scenario(lists=0, watches=2, seconds=0)
+async def bookmark_that_moves_on_and_a_close(b: Bench) -> None:
+    await b.clock.settle()
+    b.world.version += 5
+    b.server.script.add("watch", does.stream(event_line("BOOKMARK", b.server.bookmark(b.world.version))))
+    await end_watch(b)
+
+
 @scenario(lists=0, watches=1, seconds=0)
 async def bookmark_from_the_past(b: Bench) -> None:
     await b.say(event_line("BOOKMARK", b.server.bookmark(7)))
