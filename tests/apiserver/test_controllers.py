@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from podwire.apiserver.controllers.expiry import Expiry
+from podwire.apiserver.controllers.nodes import GRACE, Nodes
 from tests.apiserver.lab import MAPS, PODS, Answer, Lab, config_map, node, pod
 
 NAMESPACES = "/api/v1/namespaces"
@@ -177,3 +178,31 @@ async def test_old_events_go(bare: Lab) -> None:
         )
     await Expiry(bare.api.registry).sweep(now)
     assert [e["metadata"]["name"] for e in (await bare.ok("GET", EVENTS))["items"]] == ["new"]
+
+
+async def test_a_node_that_does_not_renew_its_lease_is_not_ready(bare: Lab) -> None:
+    """Not before the grace has passed here, and not while renewals come, whatever time they name."""
+    await bare.ok("POST", NAMESPACES, {"metadata": {"name": "kube-node-lease"}})
+    leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+    await bare.ok("POST", "/api/v1/nodes", node("n1"))
+    await bare.ok("POST", "/api/v1/nodes", node("leaseless"))
+    spec = {"holderIdentity": "n1", "renewTime": "2001-01-01T00:00:00.000000Z"}
+    lease = await bare.ok("POST", leases, {"metadata": {"name": "n1"}, "spec": spec})
+    now = 0.0
+    nodes = Nodes(bare.api.registry, lambda: now)
+
+    async def ready(name: str) -> str:
+        await nodes.look()
+        found = await bare.ok("GET", f"/api/v1/nodes/{name}")
+        return str(found["status"]["conditions"][0]["status"])
+
+    assert await ready("n1") == "True"
+    now = GRACE
+    assert await ready("n1") == "True"
+    lease["spec"]["renewTime"] = "2001-01-01T00:00:10.000000Z"
+    await bare.ok("PUT", f"{leases}/n1", lease)
+    now = 2 * GRACE
+    assert await ready("n1") == "True"
+    now = 3 * GRACE + 1
+    assert await ready("n1") == "Unknown"
+    assert await ready("leaseless") == "True"

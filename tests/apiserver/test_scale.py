@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from podwire.apiserver.storage import Change, Key, Storage
+from podwire.apiserver.storage import Change, Key, Storage, Stored
 from podwire.apiserver.watches import Watch
 
 
@@ -86,4 +86,33 @@ async def test_writes_of_one_moment_share_a_transaction(
     )
     assert sum(batches) == 300
     assert len(batches) <= 2
+    await storage.close()
+
+
+async def test_a_list_by_an_indexed_field_looks_at_nothing_else() -> None:
+    storage = Storage()
+    for number in range(30):
+        await storage.create(Key("", "pods", "d", f"p{number}"), pod(f"p{number}", f"n{number % 3}"))
+    looked: list[str] = []
+
+    def look(stored: Stored) -> bool:
+        looked.append(stored.meta.name)
+        return True
+
+    def of_node(name: str) -> list[str]:
+        looked.clear()
+        page = storage.list("", "pods", index=("spec.nodeName", name), predicate=look)
+        assert len(looked) == len(page.items)
+        return [stored.meta.name for stored in page.items]
+
+    assert of_node("n0") == sorted(f"p{number}" for number in range(0, 30, 3))
+    await storage.update(Key("", "pods", "d", "p0"), lambda o: {**o, "spec": {"nodeName": "n1"}})
+    await storage.delete(Key("", "pods", "d", "p3"))
+    await storage.create(Key("", "pods", "d", "new"), pod("new", "n0"))
+    assert of_node("n0") == sorted(["new", *(f"p{number}" for number in range(6, 30, 3))])
+    assert "p0" in of_node("n1")
+    assert of_node("nobody") == []
+    before = storage.revision - 3
+    past = storage.list("", "pods", revision=before, index=("spec.nodeName", "n0"))
+    assert [s.meta.name for s in past.items] == sorted(f"p{number}" for number in range(0, 30, 3))
     await storage.close()

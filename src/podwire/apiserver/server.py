@@ -20,6 +20,7 @@ from podwire.apiserver import kinds
 from podwire.apiserver.controllers.expiry import Expiry
 from podwire.apiserver.controllers.garbage import Garbage
 from podwire.apiserver.controllers.namespaces import Namespaces
+from podwire.apiserver.controllers.nodes import Nodes
 from podwire.apiserver.controllers.scheduler import Scheduler
 from podwire.apiserver.crd import Definitions
 from podwire.apiserver.files import Files
@@ -84,6 +85,7 @@ class ApiServer:
             work = [
                 namespaces.run,
                 Garbage(self.registry).run,
+                Nodes(self.registry).run,
                 Scheduler(self.registry).run,
                 Expiry(self.registry).run,
             ]

@@ -272,13 +272,22 @@ def find(kernel: Kernel, identity: Identity) -> Link | None:
 def detach(kernel: Kernel, identity: Identity) -> bool:
     """Remove the pair by its host end, wherever the other end is and whatever its name.
 
-    False if there is none.
+    False if there is none, or if another caller removes it at this moment.
     """
-    link = links.get(kernel.route(), identity.host_end, details=False)
-    if link is not None and identity.left(link):
-        kernel.links.remove(link)
-        return True
-    return False
+    from podwire.kernel.removal import Candidate
+
+    index = devices.find(kernel.route(), identity.host_end)
+    if not index:
+        return False
+    found: list[Link] = []
+
+    def ours(link: Link) -> bool:
+        if identity.left(link):
+            found.append(link)
+        return bool(found)
+
+    kernel.links.remove(Candidate(index, identity.host_end, ours))
+    return bool(found)
 
 
 def detach_foreign(netns: str, ifname: str, mac: str) -> None:
