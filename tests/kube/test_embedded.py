@@ -222,3 +222,23 @@ async def test_events_are_counted(tmp_path: Path) -> None:
         ]
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_server_that_was_never_written_to_is_synced(tmp_path: Path) -> None:
+    server = ApiServer(Settings(directory=tmp_path, listen=(f"unix:{tmp_path}/s",), controllers=False))
+    await server.start()
+    problems: list[errors.KubeError] = []
+    async with Client(config.Config(server=f"unix://{tmp_path}/s")) as client:
+        informer = Informer(client, PODS, problem=problems.append)
+        running = asyncio.create_task(informer.run())
+        async with asyncio.timeout(10):
+            await informer.wait_synced()
+        assert (len(informer.store), informer.reflector.version, problems) == (0, "0", [])
+        await client.create(
+            NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+        )
+        await client.create(PODS, pod("a"), "default")
+        await until(informer, lambda: informer.store.keys() == ["default/a"])
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    await server.close()

@@ -90,6 +90,7 @@ async def test_a_server_that_is_away_is_a_problem_and_the_pods_stay() -> None:
         await watched.until_names("one")
         (pod,) = mux.pods()
         assert pod.metadata.annotations[CONFIG_SOURCE] == "api"
+        made.storage.end_watches()
         await made.server.close()
         snapshot = await watched.until(lambda s: bool(s.problems))
         task.cancel()

@@ -298,7 +298,7 @@ class Reflector(Generic[T]):
 
     def _accept(self, items: dict[str, Sealed[T]], version: str) -> None:
         """Replace all by a list, unless it is older than what is known."""
-        if not version or version == "0":
+        if not version:
             raise BadAnswer(f"list of {self.resource.plural}: it has no resource version")
         self._refuse_older(items, version)
         self._sink.replace(list(items.values()))
