@@ -25,7 +25,7 @@ NEEDS := \
 test: NEEDS += ctr:containerd runc:runc podman:podman ps:procps dnsmasq:dnsmasq-base
 
 # The shim is compiled, as it is shipped and with sanitizers, and called.
-test bench fuzz shim: NEEDS += gcc:gcc musl-gcc:musl-tools /usr/include/stdio.h:libc6-dev
+test bench fuzz soak shim: NEEDS += gcc:gcc musl-gcc:musl-tools /usr/include/stdio.h:libc6-dev
 
 .PHONY: help setup shim wheel demo test test-kernel lint bench soak fuzz format lock clean packages
 
@@ -36,7 +36,7 @@ help:
 	@echo 'make lint    format, lint, types, layers'
 	@echo 'make bench   speed beside the Go plugins and the bare netlink floor (root)'
 	@echo 'make fuzz    look for inputs that break the parsers, FUZZ_SECONDS (60) long'
-	@echo 'make soak    nodes killed at random while pods come and go, SOAK_MINUTES (5) long (root)'
+	@echo 'make soak    nodes killed at random while pods come and go, SOAK_MINUTES (5) long; then the agent, in 1,000 ADDs (root)'
 	@echo 'make shim    compile the shim for this machine'
 	@echo 'make wheel   a wheel in dist/ with the shim for each architecture, checked'
 	@echo 'make setup   install what is missing: Debian packages, .venv, the podwire command'
@@ -100,8 +100,9 @@ lint: setup
 bench: setup shim
 	@$(BIN)/python -m bench
 
-soak: setup
+soak: setup shim
 	@PYTHONPATH=src $(BIN)/python -m tests.e2e.soak --minutes $(or $(SOAK_MINUTES),5)
+	@PYTHONPATH=src $(BIN)/python -m tests.e2e.agent_soak --pairs $(or $(SOAK_PAIRS),1000) --shim $(SHIM)
 
 fuzz: setup
 	@FUZZ_SECONDS=$(or $(FUZZ_SECONDS),60) PYTHONPATH=src $(BIN)/python -m tests.fuzz

@@ -189,7 +189,7 @@ async def measure(root: Path, pods: int, writes: int) -> None:
         process.send_signal(signal.SIGKILL)
         await process.wait()
         process, again = await start(root)
-        print(f"start after kill -9          {again:8.2f} s, {pods} objects")
+        print(f"start after kill -9          {again:8.2f} s, {cpu(process):.2f} s of CPU, {pods} objects")
     finally:
         process.send_signal(signal.SIGTERM)
         await process.wait()

@@ -88,6 +88,17 @@ class Beside:
                 self._text += chunk
         return self.text
 
+    def shows(self, word: str) -> bool:
+        """Whether the word is printed within a second."""
+        assert self._program.stdout is not None
+        with selectors.DefaultSelector() as ready:
+            ready.register(self._program.stdout, selectors.EVENT_READ)
+            while word not in self.text and ready.select(1.0):
+                chunk = os.read(self._program.stdout.fileno(), 1 << 16)
+                assert chunk, f"ended:\n{self.text}"
+                self._text += chunk
+        return word in self.text
+
     def ends(self, code: int = 0) -> None:
         """Wait for its end."""
         assert self._program.wait(SECONDS) == code, self.text

@@ -98,7 +98,7 @@ def _events(session: Session, pieces: Iterable[bytes]) -> tuple[list[Event], str
     return found, ""
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(st.one_of(st.binary(max_size=40), FRAMES.map(lambda frame: frame.encode())), max_size=12))
 def test_garbage_is_a_protocol_error_or_nothing(pieces: list[bytes]) -> None:
     """Whatever comes, byte by byte or at once: the same, and little is kept."""

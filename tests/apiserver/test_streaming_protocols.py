@@ -179,6 +179,46 @@ async def test_a_program_that_reads_nothing_stops_the_client_and_not_the_memory(
         await server.quiet.wait()
 
 
+_HELD = 1 << 20
+"""Bytes that sockets hold without anybody reading."""
+
+
+@timed
+async def test_a_client_that_reads_late_over_spdy_gets_all(server: PodServer, streams: LocalStreams) -> None:
+    """A server that had closed would answer its ping with a reset, and all that is not read would be lost."""
+    script = sh(f"head -c {_HELD} /dev/zero", stdout="1")
+    client = await SpdyClient.connect(server.port, "exec", V4, **script)
+    error, stdout = client.roles("error", "stdout")
+    await streams.begun.wait()
+    assert await streams.started[0].program.wait() == 0
+    await _ping_for_a_while(lambda: client.send(Ping(1)))
+    await client.to_end()
+    assert len(client.data[stdout]) == _HELD
+    assert json.loads(client.data[error])["status"] == "Success"
+
+
+@timed
+async def test_a_client_that_reads_late_over_web_socket_gets_all(
+    server: PodServer, streams: LocalStreams
+) -> None:
+    script = sh(f"head -c {_HELD} /dev/zero", stdout="1")
+    async with web_socket(server, "exec", "v5.channel.k8s.io", **script) as client:
+        await streams.begun.wait()
+        assert await streams.started[0].program.wait() == 0
+        pings: list[asyncio.Task[None]] = []
+        await _ping_for_a_while(lambda: pings.append(asyncio.create_task(client.ping())))
+        await asyncio.gather(*pings)
+        got = [message.data async for message in client]
+    assert sum(len(data) - 1 for data in got if data[0] == 1) == _HELD
+    assert json.loads(got[-1][1:])["status"] == "Success"
+
+
+async def _ping_for_a_while(ping: Callable[[], None]) -> None:
+    for _ in range(10):
+        await asyncio.sleep(0.02)
+        ping()
+
+
 def _written(streams: LocalStreams) -> int:
     told = Path(f"/proc/{streams.started[0].program.pid}/io").read_text()
     return int(told.split("wchar: ")[1].split()[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
@@ -284,3 +285,45 @@ async def test_dry_run_changes_nothing(api: Api) -> None:
     assert (await api.get(path)).ok() == before
     answer = await api.create(api.at("configmaps"), config_map("x"), dryRun="Some")
     answer.fails(422, "Invalid", "dryRun", causes=(("FieldValueNotSupported", "dryRun"),))
+
+
+async def test_of_many_who_create_one_succeeds(api: Api) -> None:
+    answers = await asyncio.gather(
+        *[api.create(api.at("configmaps"), config_map("one", by=str(n))) for n in range(10)]
+    )
+    assert sorted(answer.code for answer in answers) == [201] + [409] * 9
+    winner = next(answer for answer in answers if answer.code == 201)
+    assert (await api.get(api.at("configmaps", "one"))).ok() == winner.body
+
+
+@pytest.mark.parametrize(
+    ("plural", "creates"),
+    [
+        ("coordination.k8s.io/v1/leases", True),
+        ("endpoints", True),
+        ("services", True),
+        ("configmaps", False),
+        ("pods", False),
+    ],
+)
+async def test_a_replace_of_nothing(api: Api, plural: str, creates: bool) -> None:
+    kind = {
+        "leases": "Lease",
+        "endpoints": "Endpoints",
+        "configmaps": "ConfigMap",
+        "pods": "Pod",
+        "services": "Service",
+    }
+    group, _, name = plural.rpartition("/")
+    bodies = {"pods": pod("a"), "services": with_meta(SERVICE, name="a")}
+    body = bodies.get(name, {"metadata": {"name": "a"}})
+    answer = await api.replace(api.at(plural, "a"), {**body, "apiVersion": group or "v1", "kind": kind[name]})
+    if creates:
+        answer.ok(201)
+    else:
+        answer.fails(404, "NotFound")
+
+
+async def test_an_object_of_a_namespace_is_not_found_without(api: Api) -> None:
+    (await api.create(api.at("configmaps"), config_map("a"))).ok(201)
+    assert (await api.get("/api/v1/configmaps/a")).code == 404

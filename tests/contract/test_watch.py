@@ -266,3 +266,19 @@ async def test_a_reader_that_lags_gets_all(api: Api) -> None:
     revisions = [int(e.revision) for e in events if e]
     assert revisions == sorted(revisions)
     assert len({e.name for e in events if e}) == 200
+
+
+async def test_a_bookmark_comes_before_the_end(api: Api) -> None:
+    last = await make(api, "a")
+    watch = await api.watch(
+        api.at("secrets"), resourceVersion=await now(api), allowWatchBookmarks="true", timeoutSeconds="3"
+    )
+    await make(api, "b")
+    events = await watch.rest(bookmarks=True)
+    assert events[0].type == "ADDED"
+    marks = [event for event in events if event.type == "BOOKMARK"]
+    assert marks
+    assert int(marks[-1].revision) >= int(events[0].revision) > int(last)
+    assert marks[-1].object["kind"] == "Secret"
+    watch = await api.watch(api.at("secrets"), resourceVersion=await now(api), timeoutSeconds="3")
+    assert [event.type for event in await watch.rest(bookmarks=True)] == []

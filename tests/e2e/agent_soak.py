@@ -33,12 +33,12 @@ PATIENCE = 60.0
 class Load:
     """Callers that attach and detach pods of their own until ``pairs`` ADDs and DELs are done."""
 
-    def __init__(self, socket: Path, data: Path, pairs: int, callers: int, shims: Path | None) -> None:
+    def __init__(self, socket: Path, data: Path, pairs: int, callers: int, shim: Path | None) -> None:
         self.socket = socket
         self.data = data
         self.pairs = pairs
         self.callers = callers
-        self.shims = shims
+        self.shim = shim
         self.lock = threading.Lock()
         self.live: dict[str, str] = {}
         self.faults: list[str] = []
@@ -111,9 +111,10 @@ class Load:
 
     def _ask(self, command: str, config: dict[str, Any], name: str, path: str) -> Answer | None:
         environ, stdin = variables(command, name, path), json.dumps(config).encode()
-        if self.shims is not None:
+        if self.shim is not None:
             done = subprocess.run(
-                [self.shims / config["type"]],
+                [config["type"]],
+                executable=self.shim,
                 input=stdin,
                 capture_output=True,
                 check=False,
@@ -161,7 +162,7 @@ def in_a_process(load: Load, report: Path) -> int:
 
 
 def soak(
-    home: Path, *, pairs: int, callers: int = 6, seed: int = 0, shims: Path | None = None
+    home: Path, *, pairs: int, callers: int = 6, seed: int = 0, shim: Path | None = None
 ) -> dict[str, Any]:
     """Run the soak in the calling process's namespaces, and return what was done; AssertionError if not."""
     chance = random.Random(seed)
@@ -176,7 +177,7 @@ def soak(
     assert made.exit == 0, made.body
     assert agent.delete(lab.bridge(data, subnet="10.77.0.0/26"), "first").exit == 0
     before = lab.everything(data)
-    load = Load(agent.socket, data, pairs, callers, shims)
+    load = Load(agent.socket, data, pairs, callers, shim)
     worker = in_a_process(load, home / "report")
     kills = 0
     try:
@@ -216,7 +217,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=1000, help="how many ADDs and DELs")
     parser.add_argument("--callers", type=int, default=6)
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--shims", type=Path, help="a directory of shims to call through")
+    parser.add_argument("--shim", type=Path, help="the shim, to call through it")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not options.inside:
@@ -231,7 +232,7 @@ def main() -> int:
             pairs=options.pairs,
             callers=options.callers,
             seed=options.seed,
-            shims=options.shims,
+            shim=options.shim,
         )
     print(
         f"{done['done']} ADDs and DELs, {done['retries']} ADDs repeated, {done['kills']} agents killed,"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from podwire.kube import misbehaviour as does
 from podwire.kube.testing import event_line
+from podwire.kube.testing import misbehaviour as does
 from tests.kube.reflecting import Bench, bench
 
 Act = Callable[[Bench], Awaitable[None]]
@@ -24,6 +24,7 @@ class Scenario:
     early: bool
     watch_list: bool
     page: int
+    at_least: float = 0.0
 
 
 @dataclass
@@ -41,14 +42,17 @@ class Scenarios:
         early: bool = False,
         watch_list: bool = False,
         page: int = 500,
+        at_least: float = 0.0,
     ) -> Callable[[Act], Act]:
         """``lists`` and ``watches``: how many requests are sent from the misbehaviour to the next open watch.
 
-        ``seconds``: how much time that takes at most. ``problems``: what is reported, in order.
+        ``seconds``, ``at_least``: how much time that takes. ``problems``: what is reported, in order.
         """
 
         def add(act: Act) -> Act:
-            self.all.append(Scenario(act, lists, watches, seconds, problems, early, watch_list, page))
+            self.all.append(
+                Scenario(act, lists, watches, seconds, problems, early, watch_list, page, at_least)
+            )
             return act
 
         return add
@@ -76,7 +80,7 @@ async def run(each: Scenario) -> None:
         requests = after["list"] - before["list"], after["watch"] - before["watch"]
         got, wanted = (*b.kinds()[problems:], *requests), (*each.problems, each.lists, each.watches)
         assert got == wanted, f"{got}, not {wanted}"
-        assert took <= each.seconds, f"{took} s"
+        assert each.at_least <= took <= each.seconds, f"{took} s"
 
         b.world.update("a", seen="yes")
         b.world.delete("c")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -14,15 +15,14 @@ from typing import Any
 import pytest
 
 from podwire.kube import errors
-from podwire.kube import misbehaviour as does
 from podwire.kube.apistatus import Status
 from podwire.kube.client import Client
 from podwire.kube.config import Config
 from podwire.kube.credentials import CertificateFiles, Credential, Fixed, TokenFile, bearer
 from podwire.kube.ratelimit import Priority
 from podwire.kube.resource import CONFIG_MAPS, NODES, PODS, Resource, unstructured
-from podwire.kube.testing import Exchange, failure
-from tests.kube.objectserver import ObjectServer
+from podwire.kube.testing import Exchange, ObjectServer, failure
+from podwire.kube.testing import misbehaviour as does
 from tests.kube.reflecting import QuickClock
 
 CERTIFICATES = Path(__file__).parent / "certificates"
@@ -251,6 +251,19 @@ async def test_i04_a_call_has_a_deadline_and_its_connection_is_not_used_again() 
         server.thaw()
         assert (await client.get(CONFIG_MAPS, "web", "default"))["data"] == {"a": "1"}
         assert server.connections == 2
+
+
+async def test_i04_the_kernel_looks_after_silent_connections() -> None:
+    async with connected() as (_, _, client):
+        client._transport._session(watch=True)
+        for watch in (False, True):
+            factory = client._transport._session(watch).connector._socket_factory  # type: ignore[union-attr]
+            with factory((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1))) as made:
+                options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+                idle, interval, count = (made.getsockopt(socket.IPPROTO_TCP, each) for each in options)
+                assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+                assert 30 <= idle + interval * count <= 45
+                assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 45_000
 
 
 async def test_refused_is_told_apart() -> None:

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from podwire.kube import misbehaviour as does
 from podwire.kube.client import Client
 from podwire.kube.leader import LeaderElector, Leadership, Timing
-from tests.kube.objectserver import ObjectServer
+from podwire.kube.testing import ObjectServer
+from podwire.kube.testing import misbehaviour as does
 from tests.kube.reflecting import QuickClock
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/controller"

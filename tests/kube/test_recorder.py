@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from podwire.kube import misbehaviour as does
 from podwire.kube.client import Client
 from podwire.kube.metadata import ObjectReference
 from podwire.kube.recorder import COMBINED, Recorder, reference
-from tests.kube.objectserver import ObjectServer
+from podwire.kube.testing import ObjectServer
+from podwire.kube.testing import misbehaviour as does
 from tests.kube.reflecting import QuickClock
 
 POD = ObjectReference(kind="Pod", api_version="v1", namespace="default", name="web", uid="uid-1")

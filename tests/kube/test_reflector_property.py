@@ -8,8 +8,8 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podwire.kube import misbehaviour as does
 from podwire.kube.testing import Behaviour, event_line
+from podwire.kube.testing import misbehaviour as does
 from tests.kube.reflecting import Bench, bench
 
 Make = Callable[[Bench], Behaviour]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import pytest
 
-from podwire.kube import misbehaviour as does
 from podwire.kube.testing import Object, event_line
-from tests.kube.reflecting import Bench
+from podwire.kube.testing import misbehaviour as does
+from tests.kube.reflecting import Bench, bench
 from tests.kube.scenarios import Scenario, Scenarios, end_watch, line, name, run
 
 scenario = Scenarios()
@@ -28,7 +28,7 @@ async def server_is_not_there_yet(b: Bench) -> None:
     b.later(4, b.server.start)
 
 
-@scenario("TooManyRequests", lists=2, watches=1, seconds=22, early=True)
+@scenario("TooManyRequests", lists=2, watches=1, at_least=20, seconds=22, early=True)
 async def list_is_too_many_requests_with_retry_after(b: Bench) -> None:
     b.server.script.add("list", does.status(429, "TooManyRequests", Retry_After="20"))
 
@@ -203,7 +203,7 @@ async def initial_events_are_reset(b: Bench) -> None:
     b.server.script.add("watch", does.stream(line(b, "ADDED", "a"), then="reset"))
 
 
-@scenario("TooManyRequests", lists=0, watches=2, seconds=8, early=True, watch_list=True)
+@scenario("TooManyRequests", lists=0, watches=2, at_least=7, seconds=8, early=True, watch_list=True)
 async def initial_events_are_for_later(b: Bench) -> None:
     b.server.script.add("watch", does.status(429, "TooManyRequests", Retry_After="7"))
 
@@ -251,7 +251,7 @@ async def watch_is_refused_for_some_seconds(b: Bench) -> None:
     b.later(3, b.server.start)
 
 
-@scenario("TooManyRequests", lists=0, watches=2, seconds=16)
+@scenario("TooManyRequests", lists=0, watches=2, at_least=15, seconds=16)
 async def watch_is_too_many_requests(b: Bench) -> None:
     b.server.script.add("watch", does.status(429, "TooManyRequests", Retry_After="15"))
     await end_watch(b)
@@ -360,3 +360,33 @@ async def watch_is_not_closed_by_the_server(b: Bench) -> None:
 @pytest.mark.parametrize("each", scenario.all, ids=name)
 async def test_scenario(each: Scenario) -> None:
     await run(each)
+
+
+@pytest.mark.parametrize("ability", ["watch_list", "ignores_initial_events"])
+async def test_initial_events_are_asked_for_once_where_the_server_has_none(ability: str) -> None:
+    async with bench("a", watch_list=True, start=False) as b:
+        setattr(b.server.abilities, ability, ability != "watch_list")
+        b.start()
+        await b.watching()
+        for _ in range(2):
+            await b.say(b"garbage\n")
+            await b.clock.advance(10)
+        assert b.equal
+        assert b.server.count("list") == 3
+        assert sum("sendInitialEvents" in each.params for each in b.server.of("watch")) == 1
+
+
+async def test_lists_ask_for_0_first_and_then_for_the_last_version() -> None:
+    """I01: never for a state that may be older than what is known."""
+    async with bench("a") as b:
+        await b.watching()
+        b.world.update("a", x="1")
+        await b.clock.settle()
+        await b.say(b"garbage\n")
+        await b.settled()
+        await b.clock.advance(5)
+        lists = [each.params for each in b.server.of("list")]
+        assert [(each["resourceVersion"], each["limit"]) for each in lists] == [("0", "500"), ("102", "500")]
+        watch = b.server.of("watch")[-1].params
+        assert 300 <= int(watch["timeoutSeconds"]) <= 600
+        assert watch["allowWatchBookmarks"] == "true"

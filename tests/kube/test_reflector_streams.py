@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from podwire.kube import misbehaviour as does
 from podwire.kube.testing import event_line
+from podwire.kube.testing import misbehaviour as does
 from tests.kube.reflecting import Bench
 from tests.kube.scenarios import Scenario, Scenarios, end_watch, line, name, run
 
@@ -140,6 +140,14 @@ async def bookmark_moves_the_version_on(b: Bench) -> None:
     await end_watch(b)
     await b.until(lambda: b.server.open_watches == 1)
     assert b.server.of("watch")[-1].params["resourceVersion"] == "500"
+
+
+@scenario(lists=0, watches=2, seconds=0)
+async def bookmark_that_moves_on_and_a_close(b: Bench) -> None:
+    await b.clock.settle()
+    b.world.version += 5
+    b.server.script.add("watch", does.stream(event_line("BOOKMARK", b.server.bookmark(b.world.version))))
+    await end_watch(b)
 
 
 @scenario(lists=0, watches=1, seconds=0)

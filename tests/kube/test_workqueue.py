@@ -68,7 +68,7 @@ async def test_a_key_that_is_always_there_does_not_keep_others_waiting() -> None
     assert found == ["a", "b", "a", "b"]
 
 
-async def test_add_after_keeps_the_sooner_time_and_gives_way_to_newer_values() -> None:
+async def test_add_after_keeps_the_sooner_time_and_the_newest_value() -> None:
     clock = VirtualClock()
     queue: WorkQueue[str, int] = WorkQueue(clock=clock)
     queue.add_after("a", 1, 10)
@@ -77,7 +77,7 @@ async def test_add_after_keeps_the_sooner_time_and_gives_way_to_newer_values() -
     await clock.advance(4.9)
     assert len(queue) == 0
     await clock.advance(0.1)
-    assert await take(queue) == ("a", 2)
+    assert await take(queue) == ("a", 3)
     queue.add_after("b", 1, 5)
     queue.add("b", 2)
     await clock.advance(6)
@@ -186,6 +186,33 @@ async def test_work_retries_what_failed_and_asks_again_when_told() -> None:
     assert tried == [(0, "bad"), (0, "often"), (1, "bad"), (3, "bad"), (30, "often"), (60, "often")]
     assert problems == [("bad", 1.0), ("bad", 2.0)]
     assert queue.failures("bad") == 0
+    queue.shut_down()
+    async with asyncio.timeout(5):
+        await running
+
+
+async def test_k4_a_retry_does_not_bring_an_old_value_back() -> None:
+    clock = VirtualClock()
+    queue: WorkQueue[str, int] = WorkQueue(clock=clock, delays=Delays(initial=1.0, jitter=0.0))
+    tried: list[int] = []
+
+    async def do(key: str, value: int) -> None:
+        tried.append(value)
+        if value == 1:
+            queue.add(key, 2)
+        elif value == 3:
+            queue.add_after(key, 4, 30)
+        elif value == 4:
+            return
+        raise OSError("fails")
+
+    running = asyncio.create_task(work(queue, do, workers=1))
+    queue.add("a", 1)
+    await clock.advance(0.5)
+    assert tried == [1, 2]
+    queue.add("a", 3)
+    await clock.advance(100)
+    assert tried == [1, 2, 3, 4]
     queue.shut_down()
     async with asyncio.timeout(5):
         await running

@@ -428,6 +428,33 @@ def test_bandwidth_comes_from_the_network_or_the_runtime(node: Node) -> None:
     assert not [name for name in links() if name.startswith("bwp")]
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_limits_are_made_before_the_host_end_is_up(
+    node: Node, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from podwire.plugins import shaping
+
+    up: list[bool] = []
+    real = shaping.make
+
+    def watched(*arguments: Any) -> Any:
+        made = real(*arguments)
+        up.append("UP" in links()[arguments[2].name]["flags"])
+        return made
+
+    monkeypatch.setattr(shaping, "make", watched)
+    both = {
+        "ingressRate": 8_000_000,
+        "ingressBurst": 8_000_000,
+        "egressRate": 8_000_000,
+        "egressBurst": 80_000,
+    }
+    node.attached(node.network(mode, bandwidth=both), "one")
+    assert up == [False]
+    kinds = {each["kind"] for each in json.loads(run("tc", "-j", "qdisc", "show"))}
+    assert {"tbf", "ingress"} <= kinds
+
+
 def test_many_pods_of_one_container_id_and_other_interfaces(node: Node) -> None:
     config = node.network("routed", V4)
     node.pod("one")

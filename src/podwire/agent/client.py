@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Callable
 
 from podwire.agent import caller, http, protocol
 from podwire.agent.caller import Peer
@@ -23,6 +24,8 @@ class Client:
 
     def __init__(self, connection: socket.socket, peer: Peer) -> None:
         self.connection = connection
+        self.before_answer: Callable[[Client], None] = lambda _client: None
+        """Called when its plugin has an answer, before that is given: nobody needs to watch it then."""
         self.peer = peer
         self.pid = peer.pid
         self.view = caller.mount_namespace(peer.pid) if peer.pid else 0
@@ -34,6 +37,7 @@ class Client:
         self.gone = False
         self.given_up = False
         self.late = False
+        self.watched = False
         self.reply: Reply | None = None
         self._claim = threading.Lock()
 
@@ -51,6 +55,7 @@ class Client:
     def deliver(self, reply: Reply) -> bool:
         """Give the answer; False if the caller got another, or has gone, from an ADD also without reading."""
         self.reply = reply
+        self.before_answer(self)
         if self.gone or not self.send(protocol.answer(reply)):
             return False
         return reply.result is None or self._taken()

@@ -40,6 +40,7 @@ class Guard:
         with self._lock:
             self._clients[fd] = client
             self._epoll.register(fd, select.EPOLLRDHUP | select.EPOLLONESHOT)
+            client.watched = True
         if client.give_up_at < self._next:
             os.eventfd_write(self._wake, 1)
 
@@ -48,7 +49,17 @@ class Guard:
         fd = client.connection.fileno()
         with self._lock:
             if self._clients.pop(fd, None) is not None:
-                self._epoll.unregister(fd)
+                self._unwatch(client)
+
+    def answers(self, client: Client) -> None:
+        """Let a client leave unnoticed: it is about to get its answer, and that wakes nobody here."""
+        with self._lock:
+            self._unwatch(client)
+
+    def _unwatch(self, client: Client) -> None:
+        if client.watched:
+            client.watched = False
+            self._epoll.unregister(client.connection.fileno())
 
     def waiting(self) -> list[Client]:
         """Return the clients that are watched."""
@@ -82,7 +93,7 @@ class Guard:
     def _hung_up(self, fd: int) -> None:
         with self._lock:
             client = self._clients.get(fd)
-            if client is None or client.answered:
+            if client is None or client.answered or not client.watched:
                 return
             # The descriptor may be another connection's by now.
             if not _at_end(client.connection):

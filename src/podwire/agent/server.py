@@ -138,6 +138,7 @@ class Server:
     def _run_plugin(self, call: protocol.Call, client: Client) -> None:
         client.give_up_at = client.began + call.timeout * _GIVE_UP_SHARE
         client.subject = _subject(call)
+        client.before_answer = self.guard.answers
         self.guard.watch(client)
         try:
             self._host.run(call, client)

@@ -68,7 +68,8 @@ def _no_update_causes(new: Object, old: Object) -> list[Cause]:
     return []
 
 
-def _same(obj: Object) -> Object:
+def same(obj: Object) -> Object:
+    """The object itself: the view of a subresource that shows all of it."""
     return obj
 
 
@@ -107,7 +108,7 @@ class Subresource:
     group: str = ""
     version: str = ""
     kind: str = ""
-    view: Callable[[Object], Object] = _same
+    view: Callable[[Object], Object] = same
     merge: Callable[[Object, Object], Object] | None = None
     act: Act | None = None
     connect: str = ""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from podwire.apiserver import deletion, metadata, reading, status
 from podwire.apiserver.database import DatabaseFault
 from podwire.apiserver.deletion import DeleteOptions
-from podwire.apiserver.kind import Column, Kind, Subresource, WriteOptions
+from podwire.apiserver.kind import Column, Kind, Subresource, WriteOptions, same
 from podwire.apiserver.patch import apply_patch, track
 from podwire.apiserver.reading import ListOptions, Selection
 from podwire.apiserver.schemas import checking
@@ -128,6 +128,7 @@ class Registry:
                 limit=options.limit,
                 after=place.after,
                 revision=place.revision,
+                index=selection.index,
                 predicate=None if selection.everything else selection.matches,
             )
         except Expired as error:
@@ -151,7 +152,9 @@ class Registry:
         reading.check_reached(since, self.storage)
         if initial:
             predicate = None if selection.everything else selection.matches
-            first = self.storage.list(*kind.storage, namespace, predicate=predicate).items
+            first = self.storage.list(
+                *kind.storage, namespace, index=selection.index, predicate=predicate
+            ).items
             since = self.storage.revision
         elif not since:
             since = self.storage.revision
@@ -319,7 +322,7 @@ class Registry:
                 obj = patcher(kind, current, body, content_type, options)
                 metadata.check_place(metadata.meta_of(obj), namespace if kind.namespaced else "", name)
                 return obj
-            shown = subresource.view(clone(current))
+            shown = subresource.view(current if subresource.view is same else clone(current))
             return _merged(subresource, current, patcher(kind, shown, body, content_type, options))
 
         return await self._update(

@@ -16,10 +16,11 @@ from typing import Any
 
 from aiohttp import web
 
-from podwire.apiserver import kinds, patch
+from podwire.apiserver import kinds
 from podwire.apiserver.controllers.expiry import Expiry
 from podwire.apiserver.controllers.garbage import Garbage
 from podwire.apiserver.controllers.namespaces import Namespaces
+from podwire.apiserver.controllers.nodes import Nodes
 from podwire.apiserver.controllers.scheduler import Scheduler
 from podwire.apiserver.crd import Definitions
 from podwire.apiserver.files import Files
@@ -64,8 +65,7 @@ class ApiServer:
         self.files.prepare()
         self.token = self.files.token()
         self.storage = Storage(self.files.database)
-        self.registry = Registry(self.storage, kinds.builtin(settings.cluster_ranges))
-        self.registry.patcher, self.registry.track = patch.apply_patch, patch.track
+        self.registry = Registry(self.storage, kinds.builtin(settings.cluster_ranges, self.token))
         self._definitions = Definitions(self.registry)
         self.server = Server(self.registry, access=Access(self.token), backend=backend)
         self.url = ""
@@ -85,6 +85,7 @@ class ApiServer:
             work = [
                 namespaces.run,
                 Garbage(self.registry).run,
+                Nodes(self.registry).run,
                 Scheduler(self.registry).run,
                 Expiry(self.registry).run,
             ]

@@ -84,21 +84,39 @@ class Page(NamedTuple):
 class _Table:
     """The objects of one resource, by place (``namespace/name``), which is also their order in lists."""
 
-    __slots__ = ("_dirty", "_order", "objects")
+    __slots__ = ("_dirty", "_indexes", "_order", "objects")
 
     def __init__(self) -> None:
         self.objects: dict[str, Stored] = {}
+        self._indexes: dict[str, dict[str, set[str]]] = {}
         self._order: list[str] = []
         self._dirty = False
 
     def put(self, place: str, stored: Stored | None) -> None:
+        for path, places in self._indexes.items():
+            before = self.objects.get(place)
+            if before is not None and (held := places.get(before.field(path))) is not None:
+                held.discard(place)
+            if stored is not None:
+                places.setdefault(stored.field(path), set()).add(place)
         if stored is None:
             self._dirty |= self.objects.pop(place, None) is not None
         else:
             self._dirty |= place not in self.objects
             self.objects[place] = stored
 
-    def order(self) -> list[str]:
+    def order(self, index: Index | None = None) -> list[str]:
+        """The places in order; with ``index`` those alone whose object has that value in that field.
+
+        Who has which value is noted from the first time on that somebody asks.
+        """
+        if index is not None:
+            places = self._indexes.get(index[0])
+            if places is None:
+                places = self._indexes[index[0]] = {}
+                for place, stored in self.objects.items():
+                    places.setdefault(stored.field(index[0]), set()).add(place)
+            return sorted(places.get(index[1], ()))
         if self._dirty:
             self._order = sorted(self.objects)
             self._dirty = False
@@ -193,15 +211,17 @@ class Storage:
         limit: int = 0,
         after: str = "",
         revision: int = 0,
+        index: Index | None = None,
         predicate: Predicate | None = None,
     ) -> Page:
         """Objects in the order of their places, at most ``limit`` (0: all) of them, behind ``after``.
 
         ``revision`` other than 0: as it was then. Raise Expired or FutureRevision. ``remaining`` counts
-        what is behind this page; with a predicate it is -1, not known.
+        what is behind this page; with a predicate it is -1, not known. With ``index`` only objects that have
+        that value in that field are looked at.
         """
         table = self._at(group, plural, revision)
-        order = table.order()
+        order = table.order(index)
         low = bisect_right(order, after) if after else 0
         high = len(order)
         if namespace is not None:
@@ -210,16 +230,16 @@ class Storage:
             high = bisect_left(order, f"{namespace}0")
         objects = table.objects
         items: States = []
-        index = low
-        for index in range(low, high):
-            stored = objects[order[index]]
+        at = low
+        for at in range(low, high):
+            stored = objects[order[at]]
             if predicate is None or predicate(stored):
                 if limit and len(items) == limit:
                     break
                 items.append(stored)
         else:
             return Page(items, revision or self._revision, "", 0)
-        return Page(items, revision or self._revision, order[index - 1], -1 if predicate else high - index)
+        return Page(items, revision or self._revision, order[at - 1], -1 if predicate else high - at)
 
     async def create(self, key: Key, obj: Object) -> Stored:
         """Store a new object and return it with its resourceVersion. Raise KeyExists, DatabaseFault."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -38,26 +38,27 @@ class _Head(msgspec.Struct, frozen=True):
     metadata: Metadata
 
 
-class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """Where a pod runs, or is to run."""
+class Placement(NamedTuple):
+    """Where a pod is to run, and how far it is."""
 
+    node: str
+    phase: str
+
+
+class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
 
 
-class PodStatus(msgspec.Struct, frozen=True):
-    """How far a pod is."""
-
+class _PodStatus(msgspec.Struct, frozen=True):
     phase: str = ""
 
 
-class PodHead(msgspec.Struct, frozen=True):
-    """The part of a pod that the scheduler looks at when it starts."""
-
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
+class _PodHead(msgspec.Struct, frozen=True):
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
 
 
-pod_head = msgspec.json.Decoder(PodHead).decode
+_pod_head = msgspec.json.Decoder(_PodHead).decode
 _head = msgspec.json.Decoder(_Head).decode
 
 
@@ -69,7 +70,7 @@ def clone(obj: Object) -> Object:
 class Stored:
     """One state of an object: its revision and its JSON, with that resourceVersion in it."""
 
-    __slots__ = ("_fields", "_meta", "_object", "raw", "revision")
+    __slots__ = ("_fields", "_meta", "_object", "_placement", "raw", "revision")
 
     def __init__(self, revision: int, raw: bytes, obj: Object | None = None) -> None:
         self.revision = revision
@@ -77,6 +78,7 @@ class Stored:
         self._object = obj
         self._meta: Metadata | None = None
         self._fields: dict[str, str] | None = None
+        self._placement: Placement | None = None
 
     @classmethod
     def of(cls, obj: Object, revision: int) -> Stored:
@@ -117,8 +119,20 @@ class Stored:
     def meta(self) -> Metadata:
         """What the server itself needs of the metadata."""
         if self._meta is None:
-            self._meta = _head(self.raw).metadata
+            self._meta = _head(self.raw).metadata if self._object is None else _meta(self._object)
         return self._meta
+
+    @property
+    def placement(self) -> Placement:
+        """Of a pod."""
+        if self._placement is None:
+            if self._object is None:
+                head = _pod_head(self.raw)
+                self._placement = Placement(head.spec.node_name, head.status.phase)
+            else:
+                spec, state = self._object.get("spec") or {}, self._object.get("status") or {}
+                self._placement = Placement(spec.get("nodeName") or "", state.get("phase") or "")
+        return self._placement
 
     @property
     def labels(self) -> dict[str, str]:
@@ -141,6 +155,19 @@ class Stored:
     def field(self, path: str) -> str:
         """The text of a field such as ``spec.nodeName``; empty if it is not there."""
         return self.read(path, lambda obj: field_text(obj, path))
+
+
+def _meta(obj: Object) -> Metadata:
+    meta = obj["metadata"]
+    return Metadata(
+        name=meta.get("name", ""),
+        namespace=meta.get("namespace", ""),
+        uid=meta.get("uid", ""),
+        labels=meta.get("labels"),
+        owner_references=meta.get("ownerReferences"),
+        deletion_timestamp=meta.get("deletionTimestamp"),
+        finalizers=meta.get("finalizers"),
+    )
 
 
 def field_text(obj: Object, path: str) -> str:

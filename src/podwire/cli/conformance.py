@@ -89,9 +89,7 @@ def _daemon(command: str, ready: Path | None) -> Daemon | None:
     except ValueError as error:
         raise usage(f"--daemon {command!r}: {error}") from None
     if not words or ready is None:
-        raise usage(
-            f"--daemon {command!r}: give --ready too, what is there when it serves"
-        )
+        raise usage(f"--daemon {command!r}: give --ready too, what is there when it serves")
     return Daemon(words, ready)
 
 

@@ -119,7 +119,7 @@ STATE = Table("link", operstate=(16, U8), carrier=(33, SWITCH))
 """Those attributes of :data:`LINK` that are asked for most often."""
 _INET6 = Table("IPv6 link", addr_gen_mode=(8, U8))
 # IFLA_INET_CONF takes settings by their IPV4_DEVCONF_* number (linux/ip.h).
-_INET_CONF = Table("IPv4 link settings", route_localnet=(26, U32))
+_INET_CONF = Table("IPv4 link settings", arp_notify=(22, U32), route_localnet=(26, U32))
 _INET = Table("IPv4 link", conf=(1, _INET_CONF))
 FAMILIES = Table("link families", inet=(_AF_INET, _INET), inet6=(_AF_INET6, _INET6))
 # The kernel tells IPv4's settings as one array, which is not read.

@@ -225,12 +225,13 @@ def configure(
     txqlen: int | None = None,
     group: int | None = None,
     route_localnet: bool | None = None,
+    arp_notify: bool | None = None,
 ) -> Message:
     """Change what is given of one link, and nothing else (RTM_SETLINK).
 
     ``master`` 0 takes it out of its bridge, ``alias`` "" removes the alias, ``netns`` moves it away. A
     link is renamed by its index only. The kernel wants ``addr_gen_mode`` in a message of its own.
-    ``route_localnet`` is the sysctl of that name of IPv4.
+    ``route_localnet`` and ``arp_notify`` are the sysctls of these names of IPv4.
     """
     index, subject = _target(target)
     values: dict[str, Any] = {}
@@ -247,10 +248,13 @@ def configure(
     values["txqlen"] = txqlen
     values["group"] = group
     values["netns"] = _netns(netns)
-    if route_localnet is not None:
-        values["families"] = FAMILIES.encode({"inet": {"conf": {"route_localnet": int(route_localnet)}}})
+    families: dict[str, Any] = {}
+    if route_localnet is not None or arp_notify is not None:
+        families["inet"] = {"conf": {"route_localnet": route_localnet, "arp_notify": arp_notify}}
     if addr_gen_mode is not None:
-        values["families"] = FAMILIES.encode({"inet6": {"addr_gen_mode": addr_gen_mode}})
+        families["inet6"] = {"addr_gen_mode": addr_gen_mode}
+    if families:
+        values["families"] = FAMILIES.encode(families)
     flags = change = 0
     for wanted, bit in ((up, IFF_UP), (promisc, IFF_PROMISC), (allmulti, IFF_ALLMULTI)):
         if wanted is not None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from podwire.kernel.netns import Netns
 
 _ROOT = "/proc/sys/"
+_CHUNK = 65536
 
 
 def read(key: str, netns: Netns | None = None) -> str:
@@ -54,8 +55,10 @@ def _read(path: str, key: str) -> str:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             chunks = []
-            while chunk := os.read(fd, 65536):
+            while chunk := os.read(fd, _CHUNK):
                 chunks.append(chunk)
+                if len(chunk) < _CHUNK and chunk.endswith(b"\n"):
+                    break  # the kernel ends a value by it, and gives as much as there is room for
         finally:
             os.close(fd)
     except OSError as error:

@@ -7,57 +7,32 @@ import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import aiohttp
 import msgspec
 
 from podwire.kube import config as configuration
-from podwire.kube.clock import Clock, SystemClock, deadline
+from podwire.kube.calls import TIMEOUT, TRIES, Answer, Calls, is_json, query
+from podwire.kube.clock import Clock, SystemClock
 from podwire.kube.config import Config
-from podwire.kube.decode import Page, decode_object, decode_page, decode_status, encode
-from podwire.kube.errors import (
-    ApiError,
-    BadAnswer,
-    ConnectionFailed,
-    DeadlinePassed,
-    Expired,
-    InternalError,
-    ServerTimeout,
-    ServiceUnavailable,
-    Timeout,
-    TooManyRequests,
-    api_error,
-)
+from podwire.kube.decode import Page, decode_object, decode_page
+from podwire.kube.errors import BadAnswer, DeadlinePassed, Expired
 from podwire.kube.ratelimit import Priority, TokenBucket
 from podwire.kube.resource import Resource
 from podwire.kube.transport import USER_AGENT, Transport
 from podwire.kube.watching import PING_TIMEOUT, Watch
 
 T = TypeVar("T")
-R = TypeVar("R")
 PatchKind = Literal["merge", "strategic", "json", "apply"]
 
-TIMEOUT = 30.0
-"""Seconds for a call, all its tries together."""
-TRIES = 5
 PAGE = 500
-_FIRST_DELAY = 0.2
-_LAST_DELAY = 5.0
 _PATCH_TYPES: dict[str, str] = {
     "merge": "application/merge-patch+json",
     "strategic": "application/strategic-merge-patch+json",
     "json": "application/json-patch+json",
     "apply": "application/apply-patch+yaml",
 }
-
-
-class Answer(NamedTuple):
-    """An answer that was no error."""
-
-    code: int
-    content_type: str
-    body: bytes
 
 
 class Client:
@@ -85,7 +60,7 @@ class Client:
         self.timeout = timeout
         self._bucket = TokenBucket(qps, burst, self.clock)
         self._transport = Transport(config, self.clock, user_agent=user_agent)
-        self._random = rng or random.Random()
+        self._calls = Calls(self._transport, self._bucket, self.clock, timeout, rng or random.Random())
         self._pinging: asyncio.Task[None] | None = None
 
     @classmethod
@@ -120,7 +95,9 @@ class Client:
     ) -> T:
         """One object. ``version`` "0" allows an old state from the server's cache. Raises NotFound."""
         path = resource.path(namespace, name, subresource)
-        body = await self._ask("GET", path, {"resourceVersion": version}, timeout=timeout, priority=priority)
+        body = await self._calls.ask(
+            "GET", path, {"resourceVersion": version}, timeout=timeout, priority=priority
+        )
         return decode_object(resource, body)
 
     async def list(
@@ -147,7 +124,7 @@ class Client:
         params.update({"limit": str(limit or ""), "continue": token})
         if not token:  # a token carries its version
             params.update({"resourceVersion": version, "resourceVersionMatch": match})
-        body = await self._ask(
+        body = await self._calls.ask(
             "GET",
             resource.path(namespace),
             params,
@@ -235,12 +212,10 @@ class Client:
             given = self.timeout if timeout is None else timeout
             async with _opened(self.clock, given, path) as opened:
                 await self._bucket.take(priority)
-                async with self._transport.request(
-                    "GET", path, params=_query(params), watch=True
-                ) as response:
+                async with self._transport.request("GET", path, params=query(params), watch=True) as response:
                     if response.status != 200:
-                        raise await self._error(response)
-                    if not _is_json(response.content_type):
+                        raise await self._calls.error(response)
+                    if not is_json(response.content_type):
                         raise BadAnswer(
                             f"GET {path}: a stream of JSON was expected, {response.content_type} came"
                         )
@@ -263,7 +238,7 @@ class Client:
     ) -> T:
         """Make an object (a struct, a dict or JSON). Raises AlreadyExists."""
         params = _writing(field_manager, field_validation, dry_run)
-        answer = await self._ask(
+        answer = await self._calls.ask(
             "POST", resource.path(namespace), params, body, timeout=timeout, priority=priority
         )
         return decode_object(resource, answer)
@@ -289,7 +264,7 @@ class Client:
         """
         params = _writing(field_manager, field_validation, dry_run)
         path = resource.path(namespace, name, subresource)
-        answer = await self._ask("PUT", path, params, body, timeout=timeout, priority=priority)
+        answer = await self._calls.ask("PUT", path, params, body, timeout=timeout, priority=priority)
         return decode_object(resource, answer)
 
     async def patch(
@@ -320,7 +295,7 @@ class Client:
         if force:
             params["force"] = "true"
         path = resource.path(namespace, name, subresource)
-        answer = await self._ask(
+        answer = await self._calls.ask(
             "PATCH", path, params, body, _PATCH_TYPES[kind], timeout=timeout, priority=priority
         )
         return decode_object(resource, answer)
@@ -344,7 +319,7 @@ class Client:
         ``uid`` and ``version`` are preconditions (Conflict if they do not hold); ``grace`` is in seconds.
         """
         options = _delete_options(uid, version, grace, propagation, dry_run)
-        answer = await self._ask(
+        answer = await self._calls.ask(
             "DELETE", resource.path(namespace, name), {}, options, timeout=timeout, priority=priority
         )
         return None if _is_status(answer) else decode_object(resource, answer)
@@ -363,7 +338,7 @@ class Client:
         """Delete all objects that the selectors choose."""
         options = _delete_options("", "", grace, "", False)
         params = _selection(labels, fields)
-        await self._ask(
+        await self._calls.ask(
             "DELETE", resource.path(namespace), params, options, timeout=timeout, priority=priority
         )
 
@@ -381,7 +356,7 @@ class Client:
         repeat: bool = True,
     ) -> Answer:
         """Any request. ``body`` is encoded as JSON unless it is bytes."""
-        return await self._call(
+        return await self._calls.call(
             method,
             path,
             dict(params or {}),
@@ -407,98 +382,6 @@ class Client:
         async with self._transport.request("GET", "/version", timeout=PING_TIMEOUT, watch=True):
             pass
 
-    async def _ask(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str],
-        body: object = None,
-        content_type: str = "application/json",
-        *,
-        timeout: float | None,
-        priority: Priority,
-        tries: int = TRIES,
-    ) -> bytes:
-        answer = await self._call(
-            method, path, params, body, content_type, timeout=timeout, priority=priority, tries=tries
-        )
-        if not _is_json(answer.content_type):
-            raise BadAnswer(f"{method} {path}: JSON was expected, {answer.content_type or 'nothing'} came")
-        return answer.body
-
-    async def _call(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str],
-        body: object,
-        content_type: str,
-        *,
-        accept: str = "application/json",
-        timeout: float | None,
-        priority: Priority,
-        tries: int,
-    ) -> Answer:
-        given = self.timeout if timeout is None else timeout
-        data = body if isinstance(body, bytes) or body is None else encode(body)
-        headers = {"Accept": accept}
-        if data is not None:
-            headers["Content-Type"] = content_type
-        sent = _query(params)
-        last: ApiError | ConnectionFailed | None = None
-        try:
-            async with deadline(self.clock, given):
-                for number in range(1, tries + 1):
-                    await self._bucket.take(priority)
-                    try:
-                        return await self._once(method, path, sent, headers, data)
-                    except (ApiError, ConnectionFailed) as error:
-                        last = error
-                        delay = self._delay(method, error, number)
-                        if delay is None or number == tries:
-                            raise
-                    await self.clock.sleep(delay)
-        except TimeoutError as error:
-            if last is not None:
-                raise last from error
-            raise DeadlinePassed(f"{method} {path}: not done in {given:g} s", error) from error
-        raise AssertionError("unreachable")
-
-    async def _once(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str],
-        headers: Mapping[str, str],
-        body: bytes | None,
-    ) -> Answer:
-        async with self._transport.request(
-            method, path, params=params, headers=headers, body=body
-        ) as response:
-            if not 200 <= response.status < 300:
-                raise await self._error(response)
-            return Answer(response.status, response.content_type, await response.read())
-
-    async def _error(self, response: aiohttp.ClientResponse) -> ApiError:
-        status = decode_status(await response.read(), response.status)
-        return api_error(status, self._transport.retry_after(response))
-
-    def _delay(self, method: str, error: ApiError | ConnectionFailed, number: int) -> float | None:
-        """Seconds until the next try; None if there shall be none."""
-        reading = method in ("GET", "HEAD", "OPTIONS")
-        backoff = min(_FIRST_DELAY * float(2 ** (number - 1)), _LAST_DELAY) * (1 + self._random.random())
-        if isinstance(error, ConnectionFailed):
-            return backoff if reading or not error.sent else None
-        if isinstance(error, TooManyRequests):
-            return backoff if error.retry_after is None else max(error.retry_after, backoff / 2)
-        if error.version_too_large:
-            return None
-        if isinstance(error, ServiceUnavailable | ServerTimeout | Timeout | InternalError):
-            if error.retry_after is not None:
-                return max(error.retry_after, backoff / 2)
-            return backoff if reading and not isinstance(error, InternalError) else None
-        return None
-
 
 @asynccontextmanager
 async def _opened(clock: Clock, seconds: float, path: str) -> AsyncIterator[Callable[[], None]]:
@@ -513,10 +396,6 @@ async def _opened(clock: Clock, seconds: float, path: str) -> AsyncIterator[Call
                 timer.cancel()
     except TimeoutError as error:
         raise DeadlinePassed(f"GET {path}: no answer in {seconds:g} s", error) from error
-
-
-def _query(params: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in params.items() if value != ""}
 
 
 def _selection(labels: str, fields: str) -> dict[str, str]:
@@ -545,10 +424,6 @@ def _delete_options(
     if dry_run:
         options["dryRun"] = ["All"]
     return {"apiVersion": "v1", "kind": "DeleteOptions", **options} if options else None
-
-
-def _is_json(content_type: str) -> bool:
-    return content_type == "application/json" or content_type.endswith("+json")
 
 
 class _Kind(msgspec.Struct):

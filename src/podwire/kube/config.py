@@ -79,8 +79,9 @@ def load(path: Path | str | None = None, *, context: str | None = None) -> Confi
     return from_files([default], context=context)
 
 
-def in_cluster(directory: Path = SERVICE_ACCOUNT) -> Config:
+def in_cluster(directory: Path | None = None) -> Config:
     """The configuration of a pod: its service account, and the API's address from the environment."""
+    directory = directory or SERVICE_ACCOUNT
     host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
     if not host or not port:
         missing = "KUBERNETES_SERVICE_PORT" if host else "KUBERNETES_SERVICE_HOST"

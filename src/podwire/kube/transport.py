@@ -15,7 +15,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
-from multidict import CIMultiDict
 
 from podwire import __version__
 from podwire.kube import tls
@@ -123,12 +122,11 @@ class Transport:
         refused: bool,
     ) -> aiohttp.ClientResponse:
         credential = await self._config.credentials.get(self._clock, refused=refused)
-        sent: CIMultiDict[str] = CIMultiDict({"Accept": "application/json", **(headers or {})})
+        sent = list({"Accept": "application/json", **(headers or {})}.items())
         if credential.authorization:
-            sent["Authorization"] = credential.authorization
+            sent.append(("Authorization", credential.authorization))
         for name, value in self._config.impersonate.items():
-            for each in [value] if isinstance(value, str) else value:
-                sent.add(name, each)
+            sent += [(name, each) for each in ([value] if isinstance(value, str) else value)]
         options: dict[str, Any] = {}
         if self._secure:
             options["ssl"] = self._context(credential)

@@ -70,6 +70,7 @@ class WorkQueue(Generic[K, V]):
         self._queued: set[K] = set()
         self._working: set[K] = set()
         self._later: dict[K, tuple[float, Timer]] = {}
+        self._later_values: dict[K, V] = {}
         self._failing: dict[K, _Failing] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
         self._idle = asyncio.Event()
@@ -95,23 +96,37 @@ class WorkQueue(Generic[K, V]):
             self._enqueue(key)
 
     def add_after(self, key: K, value: V, seconds: float) -> None:
-        """Add the key later; what is added sooner goes first and leaves this in place."""
+        """Add the key later. If it is due already it stays due at the sooner time, with the newer value."""
         if self._shut:
             return
         if seconds <= 0:
             self.add(key, value)
             return
-        due = self._clock.monotonic() + seconds
+        self._later_values[key] = value
+        self._schedule(key, seconds)
+
+    def again(self, key: K, value: V, seconds: float) -> None:
+        """Add later a key that was worked on with ``value``; a value that was added since then stays."""
+        if self._shut or key in self._values:
+            return
+        self._later_values.setdefault(key, value)
+        self._schedule(key, seconds)
+
+    def _schedule(self, key: K, seconds: float) -> None:
+        due = self._clock.monotonic() + max(seconds, 0.0)
         known = self._later.get(key)
         if known is not None:
             if known[0] <= due:
                 return
             known[1].cancel()
         self._idle.clear()
-        self._later[key] = due, self._clock.call_later(seconds, lambda: self._due(key, value))
+        self._later[key] = due, self._clock.call_later(max(seconds, 0.0), lambda: self._due(key))
 
     def retry(self, key: K, value: V) -> float | None:
-        """Add the key after the delay for its failures; the delay, or None if it was given up."""
+        """The key has failed: add it after the delay for that, as ``again`` does.
+
+        Returns the delay, None if the key was given up.
+        """
         now = self._clock.monotonic()
         failing = self._failing.setdefault(key, _Failing(0, now))
         give_up = self._delays.give_up
@@ -122,7 +137,7 @@ class WorkQueue(Generic[K, V]):
         delay *= 1 + self._delays.jitter * self._random.random()
         failing.times += 1
         if self._bucket is None:
-            self.add_after(key, value, delay)
+            self.again(key, value, delay)
         else:
             self._idle.clear()
             task = asyncio.get_running_loop().create_task(self._limited_add(self._bucket, key, value, delay))
@@ -138,6 +153,7 @@ class WorkQueue(Generic[K, V]):
         """Forget the key and all that still waits for it."""
         self.forget(key)
         self._values.pop(key, None)
+        self._later_values.pop(key, None)
         later = self._later.pop(key, None)
         if later is not None:
             later[1].cancel()
@@ -182,6 +198,7 @@ class WorkQueue(Generic[K, V]):
         for _, timer in self._later.values():
             timer.cancel()
         self._later.clear()
+        self._later_values.clear()
         for task in self._limited:
             task.cancel()
         while self._getters:
@@ -192,16 +209,16 @@ class WorkQueue(Generic[K, V]):
         """Return when nothing waits, is due later or is being worked on."""
         await self._idle.wait()
 
-    def _due(self, key: K, value: V) -> None:
-        self._later.pop(key, None)
-        if key in self._values:  # newer
-            return
-        self.add(key, value)
+    def _due(self, key: K) -> None:
+        del self._later[key]
+        value = self._later_values.pop(key)
+        if key not in self._values:  # what waits already was added later
+            self.add(key, value)
 
     async def _limited_add(self, bucket: TokenBucket, key: K, value: V, delay: float) -> None:
         began = self._clock.monotonic()
         await bucket.take()
-        self.add_after(key, value, delay - (self._clock.monotonic() - began))
+        self.again(key, value, delay - (self._clock.monotonic() - began))
 
     def _enqueue(self, key: K) -> None:
         group = self._group(key)
@@ -264,7 +281,7 @@ async def work(
             else:
                 queue.forget(key)
                 if again is not None:
-                    queue.add_after(key, value, again)
+                    queue.again(key, value, again)
             finally:
                 queue.done(key)
 

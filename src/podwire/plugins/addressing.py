@@ -26,10 +26,8 @@ _ON_LINK = ("0.0.0.0", "::")
 _TICK = 0.0005
 
 
-def write_sysctls(ifname: str, ips: Sequence[IPConfig], *, dad: bool = False, announce: bool = False) -> None:
+def write_sysctls(ifname: str, ips: Sequence[IPConfig], *, dad: bool = False) -> None:
     """Keep routers' advertisements out, and have IPv6 where it is wanted; in the calling thread's namespace.
-
-    ``announce`` has the link tell its IPv4 addresses to its neighbours when they are given.
 
     To be done before the link is up: from then on an advertisement would be taken. Raises
     :class:`KernelError`.
@@ -45,8 +43,6 @@ def write_sysctls(ifname: str, ips: Sequence[IPConfig], *, dad: bool = False, an
             f"{conf}/keep_addr_on_down": 1,
             f"{conf}/ndisc_notify": 1,
         }
-    if announce:
-        values[f"net/ipv4/conf/{ifname}/arp_notify"] = 1
     try:
         sysctl.write_all(values)
     except KernelError as error:
@@ -61,15 +57,18 @@ def requests(
     wanted_routes: Sequence[Route],
     *,
     dad: bool = False,
+    announce: bool = False,
     prefix_routes: bool = True,
     before_routes: Sequence[Message] = (),
 ) -> list[Message]:
     """Return what gives a link its addresses, sets it up and adds its routes.
 
-    ``local`` is its link-local address, given where it has another IPv6 address. Without ``prefix_routes`` no
-    address brings the route to its subnet; then ``before_routes``, sent first, lead to the gateways.
+    ``local`` is its link-local address, given where it has another IPv6 address. ``announce`` has the link
+    tell its IPv4 addresses to its neighbours when they are given (the sysctl arp_notify). Without
+    ``prefix_routes`` no address brings the route to its subnet; then ``before_routes``, sent first, lead to
+    the gateways.
     """
-    messages = [links.configure(index, addr_gen_mode=AddrGenMode.NONE)]
+    messages = [links.configure(index, addr_gen_mode=AddrGenMode.NONE, arp_notify=announce or None)]
     wanted: list[IPInterface] = [parsed.interface(ip.address) for ip in ips]
     if any(one.version == 6 for one in wanted):
         messages.append(addresses.add(index, local, nodad=not dad, scope=addresses.SCOPE_LINK))

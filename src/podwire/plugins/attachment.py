@@ -159,7 +159,10 @@ def attach(kernel: Kernel, container: Netns, plan: Plan) -> None:
 def _configure(host: RouteSocket, inside: RouteSocket, index: int, plan: Plan) -> None:
     if plan.up:
         local = addressing.link_local(plan.mac)
-        inside.send(*addressing.requests(index, local, plan.ips, plan.routes, dad=plan.dad))
+        announce = bool(plan.ips)
+        inside.send(
+            *addressing.requests(index, local, plan.ips, plan.routes, dad=plan.dad, announce=announce)
+        )
     host.send(*_host_end(host, plan))
     _forget_neighbours(host, plan)
     if plan.up:
@@ -197,7 +200,7 @@ def _create(
                 mtu=mtu or None,
             )
         )
-        addressing.write_sysctls(identity.ifname, ips, dad=dad, announce=bool(ips))
+        addressing.write_sysctls(identity.ifname, ips, dad=dad)
         index = devices.index(inside, identity.ifname)
     except BaseException:
         inside.close()
@@ -269,13 +272,22 @@ def find(kernel: Kernel, identity: Identity) -> Link | None:
 def detach(kernel: Kernel, identity: Identity) -> bool:
     """Remove the pair by its host end, wherever the other end is and whatever its name.
 
-    False if there is none.
+    False if there is none, or if another caller removes it at this moment.
     """
-    link = links.get(kernel.route(), identity.host_end, details=False)
-    if link is not None and identity.left(link):
-        kernel.links.remove(link)
-        return True
-    return False
+    from podwire.kernel.removal import Candidate
+
+    index = devices.find(kernel.route(), identity.host_end)
+    if not index:
+        return False
+    found: list[Link] = []
+
+    def ours(link: Link) -> bool:
+        if identity.left(link):
+            found.append(link)
+        return bool(found)
+
+    kernel.links.remove(Candidate(index, identity.host_end, ours))
+    return bool(found)
 
 
 def detach_foreign(netns: str, ifname: str, mac: str) -> None:

@@ -63,7 +63,8 @@ def put_on(
     announce: bool,
 ) -> None:
     """Give an interface that is up the leased addresses, and its routes."""
-    container.run(lambda: addressing.write_sysctls(ifname, ips, announce=announce))
+    container.run(lambda: addressing.write_sysctls(ifname, ips))
     with RouteSocket.open(container) as inside:
         index = devices.index(inside, ifname)
-        inside.send(*addressing.requests(index, addressing.link_local(mac), ips, routes))
+        local = addressing.link_local(mac)
+        inside.send(*addressing.requests(index, local, ips, routes, announce=announce))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
 
@@ -66,9 +66,13 @@ class Ends(msgspec.Struct, frozen=True):
     localnet: bool = False
 
 
-def make(kernel: Kernel, container: Netns, ends: Ends) -> None:
+def make(
+    kernel: Kernel, container: Netns, ends: Ends, before_up: Callable[[Link], None] | None = None
+) -> None:
     """Make the pair, all of it or nothing, and wait until packets pass.
 
+    ``before_up`` is called with the host's end while that is down: a queueing discipline made then has
+    nothing to wait for, where one of a device that is up waits for all processors to see it stopped.
     Raises :class:`KernelError`, EEXIST if either name is taken, and CNIError for a wait that ends.
     """
     identity, host = ends.identity, kernel.route()
@@ -82,12 +86,21 @@ def make(kernel: Kernel, container: Netns, ends: Ends) -> None:
         with inside:
             undo.append(lambda: attachment.detach(kernel, identity))
             index = devices.index(host, identity.host_end)
+            if before_up is not None:
+                before_up(_host_end(host, index, identity))
             host.send(*_outside(index, ends))
             addressing.wait_until_up(inside, identity.ifname)
             addressing.wait_until_up(host, identity.host_end)
             _wait_until_local(inside, ends.ips)
             if ends.bridge is not None and ends.bridge.operstate not in addressing.OPERATIONAL:
                 _wait_for_bridge(host, ends.bridge)
+
+
+def _host_end(host: RouteSocket, index: int, identity: Identity) -> Link:
+    link = links.get(host, index, details=False)
+    if link is None:
+        raise KernelError(errno.ENODEV, "look up link", identity.host_end, "it is gone again")
+    return link
 
 
 def _wait_for_bridge(host: RouteSocket, bridge: Link) -> None:

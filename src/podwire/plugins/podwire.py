@@ -8,7 +8,6 @@ nor the result of the ADD, and knows pods that our bridge and portmap made as we
 
 from __future__ import annotations
 
-import errno
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -185,11 +184,16 @@ def add(request: Request[Anything], kernel: Kernel) -> Result:
         rules = _rules(request, network, ends, ports)
         undo.append(lambda: pod_rules.remove(kernel, rules.owner, _own_localnet(rules), math.inf))
         pod_rules.make(kernel, rules, request.deadline)
-        pod_ends.make(kernel, container, ends)
+        ifbs: list[Link] = []
+
+        def limit(link: Link) -> None:
+            ifb = shaping.make(kernel, identity, link, limits)
+            if ifb is not None:
+                undo.append(lambda: shaping.remove(kernel, identity, [identity.host_end]))
+                ifbs.append(ifb)
+
+        pod_ends.make(kernel, container, ends, limit if limits else None)
         undo.append(lambda: attachment.detach(kernel, identity))
-        ifb = _limit(kernel, identity, ends, limits)
-        if ifb is not None:
-            undo.append(lambda: shaping.remove(kernel, identity, [identity.host_end]))
         bridge_device.enable_forwarding(kernel, {ip.family for ip in ips})
         if bridge is not None and rules.localnet:
             portmap.open_localnet(kernel, bridge.name)
@@ -198,7 +202,7 @@ def add(request: Request[Anything], kernel: Kernel) -> Result:
         *((Interface(bridge.name, bridge.mac, mtu),) if bridge is not None else ()),
         Interface(identity.host_end, identity.host_mac, mtu),
         Interface(identity.ifname, ends.mac, mtu, request.netns),
-        *((Interface(ifb.name, ifb.mac),) if ifb is not None else ()),
+        *(Interface(ifb.name, ifb.mac) for ifb in ifbs),
     )
     return Result(interfaces, ips, ends.routes, dns)
 
@@ -206,15 +210,6 @@ def add(request: Request[Anything], kernel: Kernel) -> Result:
 def _own_localnet(rules: PodRules) -> tuple[str, ...]:
     """The interface in the set ``localnet`` that goes with the attachment: not a bridge."""
     return (rules.localnet,) if rules.localnet and rules.source is None else ()
-
-
-def _limit(kernel: Kernel, identity: PodIdentity, ends: Ends, limits: shaping.Limits) -> Link | None:
-    if not limits:
-        return None
-    link = attachment.find(kernel, identity)
-    if link is None:
-        raise KernelError(errno.ENODEV, "look up link", identity.host_end, "it is gone again")
-    return shaping.make(kernel, identity, link, limits)
 
 
 def _made(

@@ -53,6 +53,7 @@ def make(kernel: Kernel, container: Netns, pair: Pair) -> None:
                 addressing.link_local(pair.mac),
                 pair.ips,
                 pair.routes,
+                announce=bool(pair.ips),
                 prefix_routes=False,
                 before_routes=_gateway_routes(index, pair.ips),
             )

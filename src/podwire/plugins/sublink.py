@@ -191,9 +191,9 @@ def configure(container: Netns, made: Made, wanted: Sublink, result: Result) -> 
     """Give the link its addresses and routes and set it up; returns when packets pass, if they can."""
     link = made.link
     announce = wanted.announce and bool(result.ips)
-    container.run(lambda: addressing.write_sysctls(link.name, result.ips, announce=announce))
+    container.run(lambda: addressing.write_sysctls(link.name, result.ips))
     local = wanted.local or addressing.link_local(link.mac)
-    made.sock.send(*addressing.requests(link.index, local, result.ips, result.routes))
+    made.sock.send(*addressing.requests(link.index, local, result.ips, result.routes, announce=announce))
     if made.carrier:
         await_carrier(made.sock, link.name)
     addressing.wait_until_local(made.sock, link.index, result.ips)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podwire.apiserver.crd.columns import cell
@@ -62,6 +62,7 @@ def test_what_is_no_path(path: str) -> None:
         Path(path)
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=".[]'\"*?@()=ab01:-\\ ", max_size=20))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from podwire.apiserver.crd.pruning import fill, prune
 from podwire.apiserver.crd.schema import read, shape
@@ -203,6 +203,40 @@ def test_items_that_are_there_twice() -> None:
     assert told(["a", "a"], unique) == ['spec.a[1]: Duplicate value: "a"']
 
 
+def test_what_stays_as_it_was_is_not_looked_at() -> None:
+    item = {"type": "object", "properties": {"name": TEXT, "port": {"type": "integer", "maximum": 9}}}
+    keyed = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    schema = {
+        "type": "object",
+        "required": ["new"],
+        "properties": {
+            "mode": {"type": "string", "enum": ["x"]},
+            "keyed": {"type": "array", "items": item, **keyed},
+            "plain": {"type": "array", "items": item},
+            "inner": {"type": "object", "required": ["new"], "properties": {"other": TEXT}},
+        },
+    }
+    old = {
+        "mode": "gone",
+        "keyed": [{"name": "a", "port": 80}, {"name": "b", "port": 80}],
+        "plain": [{"name": "a", "port": 80}],
+        "inner": {"other": "1"},
+    }
+
+    def wrong(**changes: Any) -> list[str]:
+        new = {**copy.deepcopy(old), **changes}
+        return [cause.field for cause in validate(new, read(schema), "s", old=old)]
+
+    assert [cause.field for cause in validate(old, read(schema), "s", old=copy.deepcopy(old))] == []
+    assert wrong(extra=1) == ["s.new"]
+    assert wrong(extra=1, mode="also gone") == ["s.new", "s.mode"]
+    # Items of a list that is a map are known by their keys, wherever they are now.
+    moved = [{"name": "b", "port": 80}, {"name": "c", "port": 81}]
+    assert wrong(keyed=moved) == ["s.new", "s.keyed[1].port"]
+    assert wrong(plain=[{"name": "a", "port": 80}, {"name": "z"}]) == ["s.new", "s.plain[0].port"]
+    assert wrong(inner={"other": "2"}) == ["s.new", "s.inner.new"]
+
+
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -276,6 +310,7 @@ def test_defaults_are_put_in() -> None:
     assert empty == {"spec": {"a": "x", "null": "y"}}
 
 
+@settings(deadline=None)
 @given(objects())
 def test_pruned_and_filled_twice_is_once(obj: dict[str, Any]) -> None:
     schema = read(SCHEMA)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podwire.apiserver.patch import fieldset
@@ -115,6 +115,7 @@ elements = st.sampled_from(["f:a", "f:b", 'k:{"name":"x"}', 'v:"y"'])
 paths = st.lists(elements, min_size=1, max_size=4).map(tuple)
 
 
+@settings(deadline=None)
 @given(st.frozensets(paths, max_size=8))
 def test_encoded_and_decoded_is_the_same(fields: fieldset.Fields) -> None:
     assert decode(encode(fields)) == fields
@@ -126,6 +127,7 @@ def test_what_is_no_set(tree: Any) -> None:
         decode(tree or [1])
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from("abcd"), unique=True), st.lists(st.sampled_from("abcd"), unique=True))
 def test_a_merged_list_has_all_items_in_the_applied_order(live: list[str], config: list[str]) -> None:
     def pod(names: list[str]) -> dict[str, Any]:

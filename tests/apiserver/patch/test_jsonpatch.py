@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podwire.apiserver.patch.jsonpatch import BadPatch, PatchFailed, apply, equal
@@ -96,6 +96,7 @@ def test_one_failure_undoes_all() -> None:
     assert document == {"a": 1}
 
 
+@settings(deadline=None)
 @given(objects(), trees(), st.sampled_from(["x", "y"]))
 def test_added_then_removed_is_as_before(document: dict[str, Any], value: Any, name: str) -> None:
     patch = [
@@ -106,6 +107,7 @@ def test_added_then_removed_is_as_before(document: dict[str, Any], value: Any, n
     assert equal(apply(document, patch), document)
 
 
+@settings(deadline=None)
 @given(objects(), objects())
 def test_moved_and_back_is_as_before(inner: dict[str, Any], other: dict[str, Any]) -> None:
     document = {"in": inner, "other": other}

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podwire.apiserver.patch.merge import diff, merge
@@ -39,22 +39,26 @@ def test_cases_of_the_rfc(target: Any, patch: Any, result: Any) -> None:
     assert merge(target, patch) == result
 
 
+@settings(deadline=None)
 @given(objects(), objects())
 def test_twice_is_once(target: dict[str, Any], patch: dict[str, Any]) -> None:
     once = merge(target, patch)
     assert merge(once, patch) == once
 
 
+@settings(deadline=None)
 @given(objects())
 def test_an_empty_patch_changes_nothing(target: dict[str, Any]) -> None:
     assert merge(target, {}) == target
 
 
+@settings(deadline=None)
 @given(objects(without_null), objects(without_null))
 def test_the_difference_leads_there(before: dict[str, Any], after: dict[str, Any]) -> None:
     assert merge(before, diff(before, after)) == after
 
 
+@settings(deadline=None)
 @given(objects(), trees())
 def test_arguments_stay_as_they_are(target: dict[str, Any], patch: Any) -> None:
     kept = copy.deepcopy((target, patch))

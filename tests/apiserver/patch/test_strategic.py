@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podwire.apiserver.patch.merge_keys import shape_of
@@ -250,6 +250,7 @@ def _pruned(value: Any) -> Any:
     return [_pruned(one) for one in value] if isinstance(value, list) else value
 
 
+@settings(deadline=None)
 @given(pods, pods)
 def test_the_difference_leads_there(before: dict[str, Any], after: dict[str, Any]) -> None:
     patch = difference(before, after, POD)

@@ -18,7 +18,7 @@ from podwire.apiserver.registry import Registry
 from podwire.apiserver.selectors import Requirement
 from podwire.apiserver.status import Failure
 from podwire.apiserver.storage import Change, Key, Stored
-from podwire.apiserver.stored import pod_head
+from podwire.apiserver.watches import Predicate
 from podwire.kube.ports import HostPort
 
 Object = dict[str, Any]
@@ -63,7 +63,7 @@ class Scheduler:
                     self._work.add(waiting)
             if taken:
                 self._on_node[taken] += 1
-        if after is not None and not pod_head(after.raw).spec.node_name and _wants_node(after.object):
+        if after is not None and not after.placement.node and _wants_node(after.object):
             if key not in self._unbound or before is None or before.object["spec"] != after.object["spec"]:
                 self._unbound.add(key)
                 self._work.add(key)
@@ -141,7 +141,8 @@ class Scheduler:
         ours = host_ports(pod)
         if ours:
             index = ("spec.nodeName", node["metadata"]["name"])
-            for other in self._registry.storage.list("", "pods", predicate=_running_on(index)).items:
+            here = _running_on(index[1])
+            for other in self._registry.storage.list("", "pods", index=index, predicate=here).items:
                 if any(one.overlaps(another) for one in ours for another in host_ports(other.object)):
                     return "node(s) didn't have free ports for the requested pod ports"
         return ""
@@ -159,8 +160,8 @@ def host_ports(pod: Object) -> list[HostPort]:
     ]
 
 
-def _running_on(index: tuple[str, str]) -> Any:
-    return lambda stored: stored.field(index[0]) == index[1] and stored.field("status.phase") not in FINAL
+def _running_on(node: str) -> Predicate:
+    return lambda stored: stored.placement.node == node and stored.placement.phase not in FINAL
 
 
 def _wants_node(pod: Object) -> bool:
@@ -177,8 +178,7 @@ def _wants_node(pod: Object) -> bool:
 def _occupied(stored: Stored | None) -> str:
     if stored is None:
         return ""
-    head = pod_head(stored.raw)
-    return "" if head.status.phase in FINAL else head.spec.node_name
+    return "" if stored.placement.phase in FINAL else stored.placement.node
 
 
 def _matters(change: Change) -> bool:

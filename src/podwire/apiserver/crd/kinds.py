@@ -45,11 +45,13 @@ def _kind(definition: Object, version: Object) -> Kind:
         return validation.validate(obj, structure, resource=True)
 
     def validate_update(new: Object, old: Object) -> list[Cause]:
-        return validate(new)
+        return validation.validate(new, structure, resource=True, old=old)
 
     def validate_status(new: Object, old: Object) -> list[Cause]:
         return [
-            cause for cause in validate(new) if cause.field.partition(".")[0].partition("[")[0] == "status"
+            cause
+            for cause in validate_update(new, old)
+            if cause.field.partition(".")[0].partition("[")[0] == "status"
         ]
 
     def convert(target: str) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 from podwire.apiserver import status
 from podwire.apiserver.crd.formats import FORMATS, INTEGERS
-from podwire.apiserver.crd.schema import Schema
+from podwire.apiserver.crd.schema import ABSENT, Schema
 from podwire.apiserver.patch.fieldset import compact
 from podwire.apiserver.patch.jsonpatch import equal
 from podwire.apiserver.status import Cause
@@ -18,15 +18,23 @@ from podwire.apiserver.status import Cause
 _TOP = ("apiVersion", "kind", "metadata")
 
 
-def validate(value: Any, schema: Schema, path: str = "", *, resource: bool = False) -> list[Cause]:
-    """What is wrong with a value; ``resource``: it is an object with apiVersion, kind and metadata."""
+def validate(
+    value: Any, schema: Schema, path: str = "", *, resource: bool = False, old: Any = ABSENT
+) -> list[Cause]:
+    """What is wrong with a value; ``resource``: it is an object with apiVersion, kind and metadata.
+
+    Parts that are as in ``old`` are not looked at: a definition that became stricter does not stand in the
+    way of changes elsewhere. Source: KEP 4008 (validation ratcheting).
+    """
     causes: list[Cause] = []
-    _check(value, schema, path, causes, resource=resource)
+    _check(value, schema, path, causes, old, resource=resource)
     return causes
 
 
-def _check(value: Any, schema: Schema, path: str, causes: list[Cause], *, resource: bool = False) -> None:
-    if value is None and schema.nullable:
+def _check(
+    value: Any, schema: Schema, path: str, causes: list[Cause], old: Any, *, resource: bool = False
+) -> None:
+    if (value is None and schema.nullable) or (old is not ABSENT and equal(value, old)):
         return
     if not _type_fits(value, schema):
         wanted = "integer,string" if schema.int_or_string else schema.type
@@ -43,11 +51,11 @@ def _check(value: Any, schema: Schema, path: str, causes: list[Cause], *, resour
     elif isinstance(value, int | float) and not isinstance(value, bool):
         _check_number(value, schema, path, causes)
     elif isinstance(value, list):
-        _check_list(value, schema, path, causes)
+        _check_list(value, schema, path, causes, old)
     elif isinstance(value, dict):
-        _check_object(value, schema, path, causes, resource=resource)
+        _check_object(value, schema, path, causes, old, resource=resource)
     if schema.branches:
-        _check_branches(value, schema, path, causes)
+        _check_branches(value, schema, path, causes, old)
 
 
 def type_name(value: Any) -> str:
@@ -116,17 +124,30 @@ def _check_number(value: float, schema: Schema, path: str, causes: list[Cause]) 
         causes.append(_invalid(path, value, f"must be of type {schema.format}: {status.quoted(str(value))}"))
 
 
-def _check_list(value: list[Any], schema: Schema, path: str, causes: list[Cause]) -> None:
+def _check_list(value: list[Any], schema: Schema, path: str, causes: list[Cause], old: Any) -> None:
     rules = schema.rules
     if "maxItems" in rules and len(value) > rules["maxItems"]:
         causes.append(status.too_many(path, len(value), rules["maxItems"]))
     if "minItems" in rules and len(value) < rules["minItems"]:
         causes.append(_invalid(path, value, f"should have at least {rules['minItems']} items"))
     if schema.items is not None:
+        before = _by_keys(old, schema)
         for index, item in enumerate(value):
-            _check(item, schema.items, f"{path}[{index}]", causes, resource=schema.items.embedded)
+            was = before.get(_keys(item, schema), ABSENT) if before else ABSENT
+            _check(item, schema.items, f"{path}[{index}]", causes, was, resource=schema.items.embedded)
     if schema.list_type in ("set", "map"):
         _check_unique(value, schema, path, causes)
+
+
+def _by_keys(items: Any, schema: Schema) -> dict[str, Any]:
+    """The items of a list that is a map, by their keys; nothing of another list, which has no such names."""
+    if schema.list_type != "map" or not isinstance(items, list):
+        return {}
+    return {_keys(item, schema): item for item in items}
+
+
+def _keys(item: Any, schema: Schema) -> str:
+    return compact({key: item.get(key) for key in schema.list_keys} if isinstance(item, dict) else item)
 
 
 def _check_unique(value: list[Any], schema: Schema, path: str, causes: list[Cause]) -> None:
@@ -143,7 +164,7 @@ def _check_unique(value: list[Any], schema: Schema, path: str, causes: list[Caus
 
 
 def _check_object(
-    value: dict[str, Any], schema: Schema, path: str, causes: list[Cause], *, resource: bool
+    value: dict[str, Any], schema: Schema, path: str, causes: list[Cause], old: Any, *, resource: bool
 ) -> None:
     rules = schema.rules
     if "maxProperties" in rules and len(value) > rules["maxProperties"]:
@@ -158,7 +179,8 @@ def _check_object(
             continue
         member = schema.member(name)
         if member is not None:
-            _check(below, member, f"{path}.{name}" if path else name, causes, resource=member.embedded)
+            was = old.get(name, ABSENT) if isinstance(old, dict) else ABSENT
+            _check(below, member, f"{path}.{name}" if path else name, causes, was, resource=member.embedded)
 
 
 def _shortest(found: list[list[Cause]]) -> list[Cause]:
@@ -166,7 +188,7 @@ def _shortest(found: list[list[Cause]]) -> list[Cause]:
     return min(found, key=len)
 
 
-def _check_branches(value: Any, schema: Schema, path: str, causes: list[Cause]) -> None:
+def _check_branches(value: Any, schema: Schema, path: str, causes: list[Cause], old: Any) -> None:
     shown = status.quoted(path)
     blank = "" if isinstance(value, dict | list) else value
 
@@ -174,7 +196,9 @@ def _check_branches(value: Any, schema: Schema, path: str, causes: list[Cause]) 
         causes.append(status.invalid_value(path, blank, detail))
 
     for name, branches in schema.branches.items():
-        found = [validate(value, branch, path) for branch in branches]
+        # Which alternative a value is of depends on all of it, changed or not.
+        was = old if name == "allOf" else ABSENT
+        found = [validate(value, branch, path, old=was) for branch in branches]
         valid = sum(not one for one in found)
         if name == "allOf" and valid < len(found):
             fail(f"{shown} must validate all the schemas (allOf)")

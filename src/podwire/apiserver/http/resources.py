@@ -47,10 +47,10 @@ class Resources:
             if part is None or not target.name or (kind.namespaced and target.namespace is None):
                 raise status.no_such_path()
             return await self._part(request, target, kind, part, user)
+        if kind.namespaced and target.namespace is None and target.name:
+            raise status.no_such_path()
         verb = _verb(request, target)
-        if verb not in kind.verbs or (
-            kind.namespaced and target.namespace is None and (target.name or verb == "create")
-        ):
+        if verb not in kind.verbs or (kind.namespaced and target.namespace is None and verb == "create"):
             raise status.method_not_allowed(kind.group, kind.plural, verb)
         match verb:
             case "list" | "watch":

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from podwire.apiserver.kind import Kind
 
 
-def builtin(cluster_ranges: Sequence[str] = ()) -> list[Kind]:
-    """All built-in kinds, in the order of discovery; ``cluster_ranges`` are those of service addresses."""
+def builtin(cluster_ranges: Sequence[str] = (), token: str = "") -> list[Kind]:
+    """All built-in kinds, in the order of discovery; ``cluster_ranges`` are those of service addresses.
+
+    ``token`` is what a tokenreview answers for.
+    """
     from podwire.apiserver.crd.definition import DEFINITIONS
     from podwire.apiserver.kinds import core, events, networking, pods, reviews, services
 
@@ -20,5 +23,6 @@ def builtin(cluster_ranges: Sequence[str] = ()) -> list[Kind]:
         events.NEW_EVENTS,
         *networking.KINDS,
         *reviews.KINDS,
+        reviews.token_reviews(token),
         DEFINITIONS,
     ]

@@ -332,6 +332,7 @@ ENDPOINTS = Kind(
     version="v1",
     kind="Endpoints",
     plural="endpoints",
+    allow_create_on_update=True,
     singular="endpoints",
     list_kind="EndpointsList",
     short_names=("ep",),

@@ -5,6 +5,7 @@ Source: k8s.io/api/authorization/v1 and k8s.io/api/authentication/v1.
 
 from __future__ import annotations
 
+import hmac
 from typing import Any
 
 from podwire.apiserver.kind import Kind
@@ -45,6 +46,18 @@ def user_info(user: str) -> Object:
 
 def _self(review: Object, user: str) -> Object:
     return {**review, "status": {"userInfo": user_info(user)}}
+
+
+def token_reviews(token: str) -> Kind:
+    """The kind that tells whose a token is: there is one that is anybody's."""
+
+    def review(obj: Object, user: str) -> Object:
+        given = str((obj.get("spec") or {}).get("token") or "")
+        known = bool(token) and hmac.compare_digest(given.encode(), token.encode())
+        said = {"authenticated": True, "user": user_info(user)} if known else {"authenticated": False}
+        return {**obj, "status": said}
+
+    return _kind("authentication", "TokenReview", review)
 
 
 def _kind(group: str, kind: str, review: Any, *, namespaced: bool = False) -> Kind:

@@ -58,10 +58,10 @@ class ClusterAddresses:
         taken = held | self._given.keys()
         if not spec.get("clusterIP") and not spec.get("clusterIPs"):
             spec["clusterIPs"] = [self._free(family, taken) for family in spec["ipFamilies"]]
-        elif not spec.get("clusterIPs"):
-            spec["clusterIPs"] = [spec["clusterIP"]]
+        else:
+            spec["clusterIPs"] = spec.get("clusterIPs") or [spec["clusterIP"]]
+            self._claim(service, held, before)
         spec["clusterIP"] = spec["clusterIPs"][0]
-        self._claim(service, held, before)
         self._ports(service, before, held)
 
     def _families(self, spec: Object) -> None:
@@ -264,6 +264,7 @@ def kind(admit: Callable[[Registry, Object, Object | None], None]) -> Kind:
         version="v1",
         kind="Service",
         plural="services",
+        allow_create_on_update=True,
         short_names=("svc",),
         categories=("all",),
         message="core.Service",

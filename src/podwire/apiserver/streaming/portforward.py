@@ -15,8 +15,9 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from podwire.apiserver.status import Failure
-from podwire.apiserver.streaming.program import Limits, cancelled, unless, watch
+from podwire.apiserver.streaming.program import Limits, watch
 from podwire.apiserver.streaming.spdy.connection import Carrier, Connection, Stream
+from podwire.apiserver.streaming.tasks import cancelled, unless
 
 log = logging.getLogger(__name__)
 

@@ -6,10 +6,9 @@ Source: k8s.io/kubelet/pkg/cri/streaming/remotecommand/exec.go and attach.go.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 import msgspec
 
@@ -17,9 +16,9 @@ from podwire.apiserver import status
 from podwire.apiserver.status import Failure
 from podwire.apiserver.streaming.backend import ExecOptions, Process
 from podwire.apiserver.streaming.channels import Channels, Object, exited, success
+from podwire.apiserver.streaming.tasks import cancelled, closing, unless
 
 log = logging.getLogger(__name__)
-_T = TypeVar("_T")
 
 FIRST_SIZE = 0.5
 """Seconds that a program with a terminal waits for the client to tell its size."""
@@ -163,35 +162,3 @@ async def _stdin(channels: Channels, process: Process) -> None:
 async def _sizes(channels: Channels, process: Process) -> None:
     while True:
         await process.resize(*await channels.read_size())
-
-
-async def unless(ending: asyncio.Task[Any], work: Coroutine[Any, Any, _T]) -> _T | None:
-    """What the work returns; None if the other ends first, and then the work is cancelled."""
-    task = asyncio.create_task(work)
-    try:
-        await asyncio.wait((task, ending), return_when=asyncio.FIRST_COMPLETED)
-        return await task if task.done() else None
-    finally:
-        await cancelled(task)
-
-
-@contextlib.asynccontextmanager
-async def closing(pieces: AsyncIterator[_T]) -> AsyncIterator[AsyncIterator[_T]]:
-    """A generator is ended here and not when it is collected as garbage; other iterators need no end."""
-    try:
-        yield pieces
-    finally:
-        if isinstance(pieces, AsyncGenerator):
-            await pieces.aclose()
-
-
-async def cancelled(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks and wait until they have ended."""
-    for task in tasks:
-        task.cancel()
-    # Not gather: cancelled itself, it would cancel the tasks again in the middle of their clearing up.
-    if tasks:
-        await asyncio.wait(tasks)
-    for task in tasks:
-        if not task.cancelled():
-            task.exception()

@@ -15,6 +15,7 @@ from aiohttp import WSMsgType, web
 from podwire.apiserver.streaming.backend import ExecOptions, TerminalSize
 from podwire.apiserver.streaming.channels import Object, Sizes, message
 from podwire.apiserver.streaming.queue import ByteQueue
+from podwire.apiserver.streaming.tasks import cancelled
 from podwire.apiserver.streaming.web_socket_messages import Messages
 
 _BINARY = (
@@ -45,9 +46,11 @@ class WebSocketChannels:
         if not options.stdin:
             self._stdin.abandon()
         self._sizes = Sizes()
+        self._serving: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
         """See Channels."""
+        self._serving = asyncio.current_task()
         try:
             while True:
                 received = await self._web_socket.receive()
@@ -88,6 +91,10 @@ class WebSocketChannels:
         with contextlib.suppress(ConnectionError):
             if told := message(status, as_json=self._json):
                 await self._messages.send(_ERROR, told)
+        if self._serving is not None:
+            # Closed while another task receives, it would be cut off at once, with all that the client has
+            # not read yet.
+            await cancelled(self._serving)
         await self._web_socket.close()
 
     async def ping(self) -> None:

@@ -18,8 +18,9 @@ from aiohttp import WSMsgType, web
 from podwire.apiserver import status
 from podwire.apiserver.status import Failure
 from podwire.apiserver.streaming.portforward import Connect, down, is_port, up
-from podwire.apiserver.streaming.program import Limits, cancelled, unless, watch
+from podwire.apiserver.streaming.program import Limits, watch
 from podwire.apiserver.streaming.queue import ByteQueue
+from podwire.apiserver.streaming.tasks import cancelled, unless
 from podwire.apiserver.streaming.web_socket_messages import Messages
 
 PROTOCOLS = ("v4.channel.k8s.io", "v4.base64.channel.k8s.io")
@@ -65,11 +66,10 @@ class WebSocketForwarder:
         try:
             await unless(serving, unless(watching, _all(forwarding)))
         finally:
-            await cancelled(watching, *forwarding)
-            try:
-                await self._web_socket.close()
-            finally:
-                await cancelled(serving)
+            # A WebSocket that is closed while another task receives is cut off at once, with all that its
+            # client has not read yet.
+            await cancelled(watching, serving, *forwarding)
+            await self._web_socket.close()
 
     async def ping(self) -> None:
         """Send something. Raise ConnectionError."""

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from podwire.kube.clock import Clock
-from podwire.kube.testing import Exchange, ScriptedServer, World
+from podwire.kube.testing.server import Exchange, ScriptedServer
+from podwire.kube.testing.world import World
 
 
 def merged(found: Any, change: Any) -> Any:
@@ -32,6 +33,7 @@ class ObjectServer(ScriptedServer):
         self.version = 0
 
     async def honest(self, exchange: Exchange) -> None:
+        """What a server should do, of single objects too."""
         request = exchange.request
         body = msgspec.json.decode(request.body) if request.body else {}
         found = self.kept.get(request.path)

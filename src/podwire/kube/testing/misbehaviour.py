@@ -1,4 +1,4 @@
-"""Ways in which a server misbehaves, one request each, for :class:`podwire.kube.testing.ScriptedServer`."""
+"""Ways in which a server misbehaves, one request each, for :class:`~podwire.kube.testing.ScriptedServer`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 
 import msgspec
 
-from podwire.kube.testing import Behaviour, Exchange, Object, ScriptedServer, event_line, failure
+from podwire.kube.testing.server import Behaviour, Exchange, ScriptedServer, event_line, failure
+from podwire.kube.testing.world import Object
 
 
 def status(code: int, reason: str, *, causes: tuple[str, ...] = (), **headers: str) -> Behaviour:
