@@ -104,6 +104,7 @@ class Model:
     def take(self, snapshot: Snapshot) -> set[str]:
         """Note it; the UIDs whose pod is another than before, so that it has to start anew."""
         before = self.wanted()
+        had = {uid: sources[:1] for uid, sources in self.order.items()}
         was = {p.metadata.uid: p for p in self.said[snapshot.source][-1]}
         self.said[snapshot.source].append(snapshot.pods)
         now = {p.metadata.uid: p for p in snapshot.pods}
@@ -118,7 +119,10 @@ class Model:
         return {
             uid
             for uid in UIDS
-            if uid not in before or uid not in after or before[uid].full_name != after[uid].full_name
+            if uid not in before
+            or uid not in after
+            or before[uid].full_name != after[uid].full_name
+            or had.get(uid) != self.order[uid][:1]
         }
 
     def winners(self) -> dict[str, Pod]:
@@ -258,13 +262,16 @@ class _Machine:
         }
 
     async def becomes_right(self, model: Model) -> None:
-        """Wait until what runs is right, and see that it stays so."""
-        end = asyncio.get_running_loop().time() + 3
-        while (wrong := await self._wrong(model)) is not None:
-            assert asyncio.get_running_loop().time() < end, wrong
+        """Wait until what runs is right, and stays so when all that can go on has gone on."""
+        end = asyncio.get_running_loop().time() + 5
+        right = False
+        while not right:
+            await self._settle()
+            wrong = await self._wrong(model)
+            assert wrong is None or asyncio.get_running_loop().time() < end, wrong
             await asyncio.sleep(0.001)
-        await self._settle()
-        assert await self._wrong(model) is None
+            await self._settle()
+            right = wrong is None and await self._wrong(model) is None
 
     async def _settle(self) -> None:
         for _ in range(40):
@@ -289,6 +296,6 @@ class _Machine:
             shown = self.node.board.get(uid)
             if shown is None or shown.status.phase != "Running" or sandbox not in commands:
                 return f"{uid} does not run yet"
-            if program(shown) != program(wanted[uid]):
-                return f"{uid} runs {program(shown)}"
+            if (shown.full_name, program(shown)) != (wanted[uid].full_name, program(wanted[uid])):
+                return f"{uid} runs {shown.full_name} {program(shown)}"
         return None
