@@ -217,7 +217,7 @@ class Server:
         )
         began = time.monotonic()
         sent = 0
-        while True:
+        while not writer.is_closing():
             due = int((time.monotonic() - began) * self.rate)
             while sent < due:
                 found = pod(sent % len(self.items), VERSION + sent + 1)

@@ -195,9 +195,9 @@ def test_a_caller_that_leaves_the_queue_runs_nothing(agent: Forked, tmp_path: Pa
 
 def test_a_plugin_learns_its_deadline(agent: Forked, tmp_path: Path) -> None:
     began = time.monotonic()
-    answer = agent.add(config(tmp_path, wait="never"), "one", "/run/x", timeout=0.5)
+    answer = agent.add(config(tmp_path, wait="never"), "one", "/run/x", timeout=3)
     assert (answer.json["code"], answer.json["msg"]) == (11, "gave up")
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 3
 
 
 def test_a_plugin_that_hangs_is_given_up_and_its_container_waits(agent: Forked, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from podwire.kube.testing import Object, event_line
 from podwire.kube.testing import misbehaviour as does
-from tests.kube.reflecting import Bench
+from tests.kube.reflecting import Bench, bench
 from tests.kube.scenarios import Scenario, Scenarios, end_watch, line, name, run
 
 scenario = Scenarios()
@@ -360,3 +360,33 @@ async def watch_is_not_closed_by_the_server(b: Bench) -> None:
 @pytest.mark.parametrize("each", scenario.all, ids=name)
 async def test_scenario(each: Scenario) -> None:
     await run(each)
+
+
+@pytest.mark.parametrize("ability", ["watch_list", "ignores_initial_events"])
+async def test_initial_events_are_asked_for_once_where_the_server_has_none(ability: str) -> None:
+    async with bench("a", watch_list=True, start=False) as b:
+        setattr(b.server.abilities, ability, ability != "watch_list")
+        b.start()
+        await b.watching()
+        for _ in range(2):
+            await b.say(b"garbage\n")
+            await b.clock.advance(10)
+        assert b.equal
+        assert b.server.count("list") == 3
+        assert sum("sendInitialEvents" in each.params for each in b.server.of("watch")) == 1
+
+
+async def test_lists_ask_for_0_first_and_then_for_the_last_version() -> None:
+    """I01: never for a state that may be older than what is known."""
+    async with bench("a") as b:
+        await b.watching()
+        b.world.update("a", x="1")
+        await b.clock.settle()
+        await b.say(b"garbage\n")
+        await b.settled()
+        await b.clock.advance(5)
+        lists = [each.params for each in b.server.of("list")]
+        assert [(each["resourceVersion"], each["limit"]) for each in lists] == [("0", "500"), ("102", "500")]
+        watch = b.server.of("watch")[-1].params
+        assert 300 <= int(watch["timeoutSeconds"]) <= 600
+        assert watch["allowWatchBookmarks"] == "true"

@@ -63,9 +63,12 @@ async def cluster() -> AsyncIterator[Cluster]:
     for name in NAMESPACES:
         at = Key("", "namespaces", "", name)
         await made.storage.create(at, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    async with made.server:
+    await made.server.start_server(shutdown_timeout=0.1)
+    try:
         yield made
-    await made.storage.close()
+    finally:
+        await made.server.close()
+        await made.storage.close()
 
 
 class Member(Bench):

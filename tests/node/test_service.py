@@ -4,7 +4,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from podwire.node.clock import VirtualClock
+from podwire.node.clock import SystemClock, VirtualClock
 from podwire.runtime.api import SandboxState
 from podwire.runtime.fake import FakeRuntime, Program
 from tests.node.helpers import HOST_IPS, bench, container, pod
@@ -449,3 +449,35 @@ async def test_manifests_that_come_during_a_shutdown_start_nothing(tmp_path: Pat
         await asyncio.wait_for(asyncio.gather(one, two), 5)
         assert b.runtime.count("run_pod_sandbox") == 1
         assert await b.runtime.list_pod_sandbox() == []
+
+
+async def test_a_uid_that_an_earlier_run_left_under_another_name_holds_up_nobody(tmp_path: Path) -> None:
+    runtime = FakeRuntime(SystemClock())
+    async with bench(tmp_path, runtime=runtime) as b:
+        b.give(pod("old", uid="a"))
+        await b.running("old")
+    async with bench(tmp_path, runtime=runtime) as b:
+        b.give(pod("new", uid="a"), pod("old", uid="c"))
+        await b.running("new", "old")
+        names = {s.metadata.uid: s.metadata.name for s in await runtime.list_pod_sandbox()}
+        assert names == {"a": "new", "c": "old"}
+
+
+async def test_the_pod_that_an_earlier_run_left_keeps_its_name_from_one_that_is_seen_first(
+    tmp_path: Path,
+) -> None:
+    runtime = FakeRuntime(SystemClock())
+    async with bench(tmp_path, runtime=runtime) as b:
+        b.give(pod("web", uid="a"))
+        await b.running("web")
+    async with bench(tmp_path, runtime=runtime) as b:
+        workers = b.node._workers
+        workers.want(pod("web", uid="c"))
+        await b.until(lambda: b.node.board.get("c") is not None)
+        workers.want(pod("web", uid="a"))
+        await b.until(lambda: b.node.board.get("a") is not None)
+        assert [s.metadata.uid for s in await runtime.list_pod_sandbox()] == ["a"]
+        assert runtime.count("stop_pod_sandbox") == 0
+        workers.remove("a")
+        await b.until(lambda: (b.node.board.get("c") or pod()).status.phase == "Running")
+        assert [s.metadata.uid for s in await runtime.list_pod_sandbox()] == ["c"]

@@ -221,7 +221,21 @@ class _Machine:
 
     async def restart(self, model: Model) -> None:
         """What runs goes on until every source has spoken; one that cannot says what it had, and waits."""
-        before = await self.sandboxes()
+        model.order = {}
+        for name in SOURCES:
+            for one in model.said[name][-1]:
+                if not _is_mirror(one):
+                    model.order.setdefault(one.metadata.uid, []).append(name)
+        names = {
+            s.metadata.uid: f"{s.metadata.namespace}/{s.metadata.name}"
+            for s in await self.runtime.list_pod_sandbox()
+        }
+        # Another source may have the UID now, under another name.
+        before = {
+            uid: sandbox
+            for uid, sandbox in (await self.sandboxes()).items()
+            if uid in model.wanted() and model.wanted()[uid].full_name == names[uid]
+        }
         await self.stop()
         await self.start()
         for number, name in enumerate(SOURCES):
@@ -233,11 +247,6 @@ class _Machine:
             if number < len(SOURCES) - 1:
                 self.mux.merge(Snapshot(name, last))
         self.mux.merge(Snapshot(SOURCES[-1], model.said[SOURCES[-1]][-1]))
-        model.order = {}
-        for name in SOURCES:
-            for one in model.said[name][-1]:
-                if not _is_mirror(one):
-                    model.order.setdefault(one.metadata.uid, []).append(name)
         await self.becomes_right(model)
 
     async def sandboxes(self) -> dict[str, str]:
@@ -250,7 +259,7 @@ class _Machine:
 
     async def becomes_right(self, model: Model) -> None:
         """Wait until what runs is right, and see that it stays so."""
-        end = asyncio.get_running_loop().time() + 10
+        end = asyncio.get_running_loop().time() + 3
         while (wrong := await self._wrong(model)) is not None:
             assert asyncio.get_running_loop().time() < end, wrong
             await asyncio.sleep(0.001)

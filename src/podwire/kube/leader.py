@@ -25,6 +25,8 @@ from podwire.kube.metadata import ObjectMeta
 from podwire.kube.ratelimit import Priority
 from podwire.kube.resource import LEASES
 
+RELEASE = 5.0
+"""Seconds that giving the role back may take."""
 OVERRUN_MARGIN = 0.25
 """Seconds before another may begin at which work that has not ended is ended with the process."""
 _log = logging.getLogger(__name__)
@@ -260,8 +262,21 @@ class LeaderElector:
 
     async def _release(self) -> None:
         """Say that nobody holds the role, so that others need not wait."""
-        lease = self._seen
-        if lease is None or lease.spec.holder_identity != self.identity:
+        try:
+            async with deadline(self._clock, min(RELEASE, self._timing.renew_deadline)):
+                try:
+                    await self._give_back(self._seen)
+                except Conflict:  # a renewal was under way
+                    await self._give_back(None)
+        except (TimeoutError, KubeError) as error:
+            _log.info("lease %s/%s: not given back: %s", self._namespace, self._name, error)
+            self._seen = None
+
+    async def _give_back(self, lease: Lease | None) -> None:
+        if lease is None:
+            lease = await self._client.get(LEASES, self._name, self._namespace, priority=Priority.URGENT)
+            self._observe(lease)
+        if lease.spec.holder_identity != self.identity:
             return
         now = micro_timestamp(self._clock.wall())
         nobody = LeaseSpec(
@@ -271,12 +286,7 @@ class LeaderElector:
             renew_time=now,
             lease_transitions=lease.spec.lease_transitions,
         )
-        try:
-            async with deadline(self._clock, self._timing.retry):
-                self._observe(await self._replace(lease, nobody))
-        except (TimeoutError, KubeError) as error:
-            _log.info("lease %s/%s: not given back: %s", self._namespace, self._name, error)
-            self._seen = None
+        self._observe(await self._replace(lease, nobody))
 
     async def _replace(self, lease: Lease, spec: LeaseSpec) -> Lease:
         return await self._client.replace(

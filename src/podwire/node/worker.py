@@ -86,6 +86,11 @@ class PodWorker:
         self._ended: tuple[str, str] | None = None
         self._probers = Probers(ctx, self.poke)
 
+    def wait_for(self, other: PodWorker) -> None:
+        """Begin only when ``other``, of the same name, is gone."""
+        self._predecessors = (*self._predecessors, other)
+        other._successors.append(self)
+
     def update(self, pod: Pod) -> None:
         """The manifest has changed."""
         self._pod = pod

@@ -9,7 +9,7 @@ from podwire.kube.objects import ObjectMeta, Pod, PodSpec
 from podwire.node import hashes
 from podwire.node.context import Context
 from podwire.node.observed import Observed
-from podwire.node.worker import PodWorker
+from podwire.node.worker import PodWorker, Stage
 
 DEFAULT_GRACE = 30
 
@@ -27,6 +27,8 @@ class Workers:
         self._by_name: dict[str, list[PodWorker]] = {}
         self._again: dict[str, Pod] = {}
         self._leftovers: dict[str, set[str]] = {}
+        self._left_as: dict[str, str] = {}
+        """The name of each UID in the leftovers."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._paused = False
         self.failed: asyncio.Future[None] | None = None
@@ -41,6 +43,7 @@ class Workers:
             if sandbox is not None and sandbox.labels.get(hashes.POD_UID) == uid:
                 name = f"{sandbox.metadata.namespace}/{sandbox.metadata.name}"
                 self._leftovers.setdefault(name, set()).add(uid)
+                self._left_as[uid] = name
         self.failed = asyncio.get_running_loop().create_future()
 
     def __len__(self) -> int:
@@ -69,6 +72,11 @@ class Workers:
         """The pod is to run as it is written now."""
         uid = pod.metadata.uid
         worker = self._workers.get(uid)
+        if worker is None and self._left_as.get(uid, pod.full_name) != pod.full_name:
+            # Under another name it is another pod: what an earlier run left under the old one goes first.
+            assert self._ctx is not None
+            self.clear_orphan(uid, self._ctx.cache.observed(uid))
+            worker = self._workers.get(uid)
         if worker is None:
             self._start(pod)
         elif worker.removal is not None:
@@ -115,24 +123,37 @@ class Workers:
 
     def _start(self, pod: Pod, *, orphan: bool = False) -> PodWorker:
         assert self._ctx is not None
-        if not orphan:
-            self._claimed(pod.full_name, pod.metadata.uid)
         same_name = self._by_name.setdefault(pod.full_name, [])
+        # What runs since an earlier run of the node has the name, whoever asked for it first in this one.
+        adopted = not orphan and pod.metadata.uid in self._left_as
+        waiting = [w for w in same_name if adopted and w.stage is Stage.WAITING]
         worker = PodWorker(
-            self._ctx, pod, tuple(same_name), orphan=orphan, blocked=lambda: pod.full_name in self._leftovers
+            self._ctx,
+            pod,
+            tuple(w for w in same_name if w not in waiting),
+            orphan=orphan,
+            blocked=lambda: pod.full_name in self._leftovers,
         )
-        same_name.append(worker)
+        for each in waiting:
+            each.wait_for(worker)
+        same_name.insert(len(same_name) - len(waiting), worker)
+        if not orphan:
+            self._claimed(pod.metadata.uid)
         self._workers[worker.uid] = worker
         task = asyncio.create_task(worker.run(), name=f"pod {pod.full_name}")
         self._tasks[worker.uid] = task
         task.add_done_callback(lambda done: self._ended(worker, done))
         return worker
 
-    def _claimed(self, full_name: str, uid: str) -> None:
+    def _claimed(self, uid: str) -> None:
         """What an earlier run left of this UID is taken care of: others of its name need not wait for it."""
-        left = self._leftovers.get(full_name, set())
+        full_name = self._left_as.pop(uid, None)
+        if full_name is None:
+            return
+        left = self._leftovers[full_name]
         left.discard(uid)
-        if not left and self._leftovers.pop(full_name, None) is not None:
+        if not left:
+            del self._leftovers[full_name]
             for worker in self._by_name.get(full_name, ()):
                 worker.poke()
 
@@ -144,7 +165,7 @@ class Workers:
         if not same_name:
             del self._by_name[worker.full_name]
         again = self._again.pop(worker.uid, None)
-        self._claimed(worker.full_name, worker.uid)
+        self._claimed(worker.uid)
         if task.cancelled():
             return
         fault = task.exception()
