@@ -4,6 +4,7 @@
 # Usage: boot.sh KERNEL-DIRECTORY RESULTS-DIRECTORY INIT
 set -eu
 kernel=$1 results=$2 init=$3
+tree=$(cd "$(dirname "$init")/../.." && pwd)
 mount --make-rprivate /
 mount --bind "$results" "$results"
 cut -d' ' -f2 /proc/self/mounts | while read -r place; do
@@ -18,4 +19,4 @@ cd /
 export TMPDIR=/dev/shm
 exec "$kernel/usr/bin/linux.uml" mem=1536M quiet rootfstype=hostfs rootflags=/ ro "init=$init" \
 	uml_dir=/dev/shm con=null con0=null,fd:1 dummy.numdummies=0 bonding.max_bonds=0 \
-	"podwire_kernel=$kernel" "podwire_results=$results" </dev/null
+	"podwire_kernel=$kernel" "podwire_results=$results" "podwire_tree=$tree" </dev/null

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The guest's first program: makes it a machine, runs RESULTS/command, leaves log and exit status there, powers
-# off. The kernel passes what it does not know of its command line as environment: podwire_kernel and
-# podwire_results.
+# off. The kernel passes what it does not know of its command line as environment: podwire_kernel,
+# podwire_results and podwire_tree.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
@@ -12,6 +12,10 @@ for directory in /dev/shm /tmp /run /var/lib /mnt; do
 	mount -t tmpfs tmpfs $directory
 done
 mount -t hostfs -o "$podwire_results" hostfs /mnt
+if [ ! -d "$podwire_tree" ]; then # it lies below one of these
+	mkdir -p "$podwire_tree"
+	mount -t hostfs -o "$podwire_tree" hostfs "$podwire_tree"
+fi
 # Modules come from the unpacked package; busybox looks for them in /lib/modules only.
 mount -t proc proc "$podwire_kernel/proc"
 echo "$podwire_kernel/modprobe" >/proc/sys/kernel/modprobe
