@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from podwire.cli import output, rows
+from podwire.kube import ages
 from podwire.kube.objects import (
     Container,
     ContainerStateRunning,
@@ -159,7 +160,8 @@ def test_the_reason_is_the_deepest_that_is_known() -> None:
 @pytest.mark.parametrize(
     ("seconds", "short"),
     [
-        (-3, "0s"),
+        (-1, "0s"),
+        (-3, "<invalid>"),
         (119, "119s"),
         (120, "2m"),
         (185, "3m5s"),
@@ -175,7 +177,7 @@ def test_the_reason_is_the_deepest_that_is_known() -> None:
     ],
 )
 def test_durations_are_kubectls(seconds: float, short: str) -> None:
-    assert rows.duration(seconds) == short
+    assert ages.duration(seconds) == short
 
 
 def test_an_event_row_counts_repeats() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from podwire.cli import get, nodeapi, rows
 from podwire.cli.errors import CommandError, usage
 from podwire.cli.locations import Locations
+from podwire.kube import ages
 from podwire.kube.objects import Container, ContainerStateUnion, ContainerStatus, Event, Pod
 
 if TYPE_CHECKING:
@@ -221,9 +222,9 @@ def _state(heading: str, state: ContainerStateUnion) -> Iterator[str]:
 
 
 def _event_age(event: Event, at: datetime) -> str:
-    last = rows.age(event.last_timestamp, at)
+    last = ages.since(event.last_timestamp, at)
     if event.count > 1:
-        return f"{last} (x{event.count} over {rows.age(event.first_timestamp, at)})"
+        return f"{last} (x{event.count} over {ages.since(event.first_timestamp, at)})"
     return last
 
 

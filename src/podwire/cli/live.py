@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from podwire.cli import output, rows
+from podwire.kube import ages
 from podwire.kube.objects import Event, Pod
 
 HEADINGS = ("NAME", "READY", "STATUS", "RESTARTS", "IPS", "AGE", "REASON")
@@ -46,7 +47,7 @@ def pod_line(pod: Pod, at: datetime) -> tuple[str, ...]:
         rows.status(pod),
         str(rows.restarts(pod)),
         ",".join(rows.addresses(pod)) or "-",
-        rows.age(pod.metadata.creation_timestamp or pod.status.start_time, at),
+        ages.since(pod.metadata.creation_timestamp or pod.status.start_time, at),
         rows.reason(pod),
     )
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from podwire.kube import ages
 from podwire.kube.objects import Container, ContainerStatus, Event, Pod
 
 POD_HEADINGS = ("NAME", "READY", "STATUS", "RESTARTS", "AGE")
@@ -16,37 +17,6 @@ POD_HEADINGS_WIDE = (*POD_HEADINGS, "IP", "NODE")
 EVENT_HEADINGS = ("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
 NODE_HEADINGS = ("NAME", "STATUS", "AGE", "VERSION")
 NONE = "<none>"
-
-
-def age(since: str | None, now: datetime) -> str:
-    """How long ago the RFC 3339 time ``since`` was, in kubectl's short form."""
-    if not since:
-        return "<unknown>"
-    return duration((now - datetime.fromisoformat(since)).total_seconds())
-
-
-def duration(seconds: float) -> str:
-    """Seconds in the short form of kubectl: ``42s``, ``3m5s``, ``4h10m``, ``2d3h``, ``12d``."""
-    total = max(0, int(seconds))
-    if total < 120:
-        return f"{total}s"
-    minutes, rest = divmod(total, 60)
-    if minutes < 10:
-        return f"{minutes}m{rest}s" if rest else f"{minutes}m"
-    if minutes < 180:
-        return f"{minutes}m"
-    hours, rest = divmod(minutes, 60)
-    if hours < 8:
-        return f"{hours}h{rest}m" if rest else f"{hours}h"
-    if hours < 48:
-        return f"{hours}h"
-    days, rest = divmod(hours, 24)
-    if days < 8:
-        return f"{days}d{rest}h" if rest else f"{days}d"
-    if days < 2 * 365:
-        return f"{days}d"
-    years, rest = divmod(days, 365)
-    return f"{years}y{rest}d" if rest and years < 8 else f"{years}y"
 
 
 def now() -> datetime:
@@ -132,7 +102,7 @@ def pod_row(pod: Pod, at: datetime, *, wide: bool = False, namespace: bool = Fal
         ready(pod),
         status(pod),
         str(restarts(pod)),
-        age(pod.metadata.creation_timestamp or pod.status.start_time, at),
+        ages.since(pod.metadata.creation_timestamp or pod.status.start_time, at),
     )
     if wide:
         row += (",".join(addresses(pod)) or NONE, pod.spec.node_name or NONE)
@@ -155,7 +125,7 @@ def event_row(event: Event, at: datetime, *, namespace: bool = False) -> tuple[s
     seen = event.last_timestamp or event.first_timestamp or event.metadata.creation_timestamp
     about = event.involved_object
     row = (
-        age(seen, at),
+        ages.since(seen, at),
         event.type,
         event.reason,
         f"{about.kind.lower()}/{about.name}",
@@ -202,7 +172,7 @@ def node_row(node: Mapping[str, Any], at: datetime, *, wide: bool = False) -> tu
     row: tuple[str, ...] = (
         metadata["name"],
         "Ready" if is_ready else "NotReady",
-        age(metadata.get("creationTimestamp"), at),
+        ages.since(metadata.get("creationTimestamp"), at),
         found.get("nodeInfo", {}).get("kubeletVersion", ""),
     )
     if wide:

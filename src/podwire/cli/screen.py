@@ -14,6 +14,7 @@ from rich.text import Text
 
 from podwire.cli import output, rows
 from podwire.cli.live import Picture, event_line, ordered, pod_name
+from podwire.kube import ages
 from podwire.kube.objects import Pod
 
 _COLUMNS = ("NAME", "READY", "STATUS", "RESTARTS", "IPS", "AGE")
@@ -84,7 +85,7 @@ def _cells(pod: Pod, at: datetime) -> tuple[str, ...]:
         rows.status(pod),
         str(rows.restarts(pod)),
         ",".join(rows.addresses(pod)) or "-",
-        rows.age(pod.metadata.creation_timestamp or pod.status.start_time, at),
+        ages.since(pod.metadata.creation_timestamp or pod.status.start_time, at),
     )
 
 
@@ -138,7 +139,7 @@ def _events(picture: Picture, at: datetime, console: Console, room: int) -> list
     for event in reversed(picture.events[-_RECENT:]):
         if event.message in picture.problems:
             continue
-        head = f"{rows.age(event.last_timestamp, at):>5}  "
+        head = f"{ages.since(event.last_timestamp, at):>5}  "
         style = "dim" if event.type == "Normal" else "yellow"
         block = _wrapped(head, event_line(event), style, console, _EVENT_LINES)
         if 1 + len(block) + sum(map(len, blocks)) > room:

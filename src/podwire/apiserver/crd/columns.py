@@ -8,10 +8,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from podwire.apiserver import ages
 from podwire.apiserver.crd.jsonpath import Path
 from podwire.apiserver.kind import Column
 from podwire.apiserver.patch.fieldset import compact
+from podwire.kube import ages
 
 Object = dict[str, Any]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from podwire.apiserver import ages
 from podwire.apiserver.http.negotiation import TABLE, Form
 from podwire.apiserver.kind import Column, Kind
+from podwire.kube import ages
 
 Object = dict[str, Any]
 

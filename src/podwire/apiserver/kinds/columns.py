@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from podwire.apiserver import ages
 from podwire.apiserver.kind import Column
+from podwire.kube import ages
 
 Object = dict[str, Any]
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from podwire.apiserver import ages, naming, status
+from podwire.apiserver import naming, status
 from podwire.apiserver.kind import Column, Kind
 from podwire.apiserver.kinds.columns import NAME, field, plain
 from podwire.apiserver.status import Cause
+from podwire.kube import ages
 
 Object = dict[str, Any]
 

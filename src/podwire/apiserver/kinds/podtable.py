@@ -8,9 +8,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from podwire.apiserver import ages
 from podwire.apiserver.kind import Column
 from podwire.apiserver.kinds.columns import AGE, NAME, NONE
+from podwire.kube import ages
 
 Object = dict[str, Any]
 
