@@ -145,6 +145,26 @@ def add(
     )
 
 
+def again(route: Route, table: int, *, replace: bool = False, append: bool = False) -> Message:
+    """Add a route as it was read, in ``table``; ``replace`` and ``append`` as for `add`."""
+    return add(
+        route.destination,
+        device=route.device,
+        gateway=route.gateway,
+        table=table,
+        scope=route.scope,
+        source=route.source,
+        metric=route.metric or None,
+        mtu=route.mtu or None,
+        advmss=route.advmss or None,
+        onlink=route.onlink,
+        replace=replace,
+        append=append,
+        type=route.type,
+        protocol=route.protocol,
+    )
+
+
 def delete(
     destination: Network | None,
     *,

@@ -137,7 +137,7 @@ def fill(state: State, sources: Sequence[Source]) -> list[Message]:
     messages = []
     for one in sources:
         taken = [route for route in movable if one.takes(route, sources)]
-        messages += [_put(route, one.table) for route in taken]
+        messages += [routes.again(route, one.table, append=True) for route in taken]
         default = parsed.network("0.0.0.0/0" if one.version == 4 else "::/0")
         # As where a default route is put in its place: one of another metric stays beside it.
         there = {route.metric for route in taken if route.destination == default}
@@ -215,31 +215,13 @@ def _unmade(
     for one in sorted((*former, *filled), key=lambda one: one.gateway is not None):
         if one.protocol != MOVED and _identity(one) not in there:
             there.add(_identity(one))
-            messages.append(_put(one, TABLE_MAIN))
+            messages.append(routes.again(one, TABLE_MAIN, append=True))
     messages += [_drop(one) for one in (*filled, *hints)]
     return messages + [rules.delete(one) for one in doomed]
 
 
 def _identity(route: Route) -> tuple[object, ...]:
     return route.destination, route.gateway, route.metric, route.device
-
-
-def _put(route: Route, table: int) -> Message:
-    return routes.add(
-        route.destination,
-        device=route.device,
-        gateway=route.gateway,
-        table=table,
-        scope=route.scope,
-        source=route.source,
-        metric=route.metric or None,
-        mtu=route.mtu or None,
-        advmss=route.advmss or None,
-        onlink=route.onlink,
-        append=True,
-        type=route.type,
-        protocol=route.protocol,
-    )
 
 
 def _drop(route: Route) -> Message:

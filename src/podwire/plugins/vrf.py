@@ -137,7 +137,7 @@ def _join(inside: RouteSocket, held: _Holdings, master: int, table: int) -> None
     kept = {one.address for one in addresses.list_addresses(inside, link.index)}
     inside.send(*(_again(one) for one in held.addresses if one.address not in kept))
     if link.up:
-        inside.send(*(_moved(route, table) for route in held.routes))
+        inside.send(*(routes.again(route, table, replace=True) for route in held.routes))
         with suppress(TryLater):  # a link that had no carrier before has none now
             addressing.wait_until_up(inside, link.name, addressing.OPERATIONAL)
 
@@ -151,24 +151,6 @@ def _again(one: Address) -> Message:
         scope=one.scope,
         peer=one.peer,
         prefix_route=not one.flags & addresses.NOPREFIXROUTE,
-    )
-
-
-def _moved(route: Route, table: int) -> Message:
-    return routes.add(
-        route.destination,
-        device=route.device,
-        gateway=route.gateway,
-        table=table,
-        scope=route.scope,
-        source=route.source,
-        metric=route.metric or None,
-        mtu=route.mtu or None,
-        advmss=route.advmss or None,
-        onlink=route.onlink,
-        replace=True,
-        type=route.type,
-        protocol=route.protocol,
     )
 
 
