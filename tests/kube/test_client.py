@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -429,6 +431,49 @@ async def test_certificates_of_both_sides() -> None:
         async with Client(replace(config, credentials=Fixed(Credential("", pair[0], b"nonsense")))) as client:
             with pytest.raises(errors.CredentialError, match="key"):
                 await client.raw("GET", "/version")
+
+
+def connections_to(port: int) -> int:
+    """How many sockets this process has that are connected to a port of loopback."""
+    found = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(entry.name))) as each:
+            found += each.getpeername() == ("127.0.0.1", port)
+    return found
+
+
+@pytest.mark.parametrize("last", [b"", b"0\r\n\r\n"], ids=["broken off", "ended by the server"])
+async def test_a_watch_over_tls_leaves_no_socket_when_the_server_does_not_take_leave(last: bytes) -> None:
+    """The server never answers a close_notify."""
+    over = threading.Event()
+    event = b'{"type":"BOOKMARK","object":{"kind":"ConfigMap","metadata":{"resourceVersion":"1"}}}\n'
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    def serve() -> None:
+        accepted, _ = listener.accept()
+        with server_context().wrap_socket(accepted, server_side=True) as secured:
+            secured.recv(65536)
+            secured.sendall(head + b"%x\r\n%s\r\n" % (len(event), event) + last)
+            over.wait(20)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        thread = threading.Thread(target=serve)
+        thread.start()
+        in_files = CertificateFiles(CERTIFICATES / "client.crt", CERTIFICATES / "client.key")
+        ca = (CERTIFICATES / "ca.crt").read_bytes()
+        config = Config(server=f"https://127.0.0.1:{port}", ca=ca, credentials=in_files)
+        try:
+            async with Client(config) as client, client.watch(CONFIG_MAPS, "default") as watch:
+                async for seen in watch:
+                    assert seen.type == "BOOKMARK"
+                    assert connections_to(port) == 1
+                    if not last:
+                        break
+            assert connections_to(port) == 0
+        finally:
+            over.set()
+            thread.join()
 
 
 async def test_a_unix_socket(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
@@ -15,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
+from aiohttp.connector import Connection
 
 from podwire import __version__
 from podwire.kube import tls
@@ -47,6 +49,17 @@ _KEEPALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 35_000),
 )
+
+
+class _Response(aiohttp.ClientResponse):
+    """One that knows its transport still when its connection is given back, as at the end of an answer."""
+
+    channel: asyncio.Transport | None = None
+
+    async def start(self, connection: Connection) -> _Response:
+        self.channel = connection.transport
+        await super().start(connection)
+        return self
 
 
 class Transport:
@@ -103,8 +116,12 @@ class Transport:
                 try:
                     yield response
                 finally:
-                    # Releases a connection whose answer was read to its end, and closes any other.
-                    response.close() if watch or not response.content.at_eof() else response.release()
+                    # A connection whose answer was read to its end is released, any other closed.
+                    kept = not watch and response.content.at_eof()
+                    response.release() if kept else response.close()
+                    if response.channel is not None and (not kept or response.channel.is_closing()):
+                        # TLS would wait for the other end to take its leave, with a socket nobody owns.
+                        response.channel.abort()
         except TimeoutError as error:
             raise DeadlinePassed(f"{method} {path}: not done in {timeout:g} s", error) from error
         except (aiohttp.ClientError, OSError) as error:
@@ -120,7 +137,7 @@ class Transport:
         *,
         watch: bool,
         refused: bool,
-    ) -> aiohttp.ClientResponse:
+    ) -> _Response:
         credential = await self._config.credentials.get(self._clock, refused=refused)
         sent = list({"Accept": "application/json", **(headers or {})}.items())
         if credential.authorization:
@@ -134,7 +151,7 @@ class Transport:
                 options["server_hostname"] = self._config.tls_server_name
         if self._proxy:
             options["proxy"] = self._proxy
-        return await self._session(watch).request(
+        response = await self._session(watch).request(
             method,
             self._base + path,
             params=dict(params or {}),
@@ -143,6 +160,8 @@ class Transport:
             allow_redirects=False,
             **options,
         )
+        assert isinstance(response, _Response)
+        return response
 
     def _context(self, credential: Credential) -> ssl.SSLContext:
         known = self._tls
@@ -171,6 +190,7 @@ class Transport:
                 timeout=_NO_LIMIT,
                 headers={"User-Agent": self._user_agent},
                 cookie_jar=aiohttp.DummyCookieJar(),
+                response_class=_Response,
                 skip_auto_headers=() if not watch else ("Accept-Encoding",),
             )
             # aiohttp would repeat what was lost with its connection, writes as well; `Client` decides that.
