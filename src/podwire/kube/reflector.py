@@ -431,15 +431,19 @@ class Reflector(Generic[T]):
 
     def _is_stale(self, kind: str, new: Sealed[T], known: Sealed[T] | None) -> bool:
         """Whether the event tells what is known already. Raises WentBack where it cannot be told."""
-        if not new.version or revision(new.version) is None or is_newer(new.version, self.version):
+        if not new.version or revision(new.version) is None:
             return False
-        if kind == "DELETED":
-            if known is None:
-                return True
+        if known is not None:
             # Servers of old give the last state's version to a deletion in place of one of its own.
-            if known.same(new):
+            if kind == "DELETED" and known.same(new):
                 return False
-        elif known is not None and not is_newer(new.version, known.version):
+            # That can be so in a watch of the right versions too: a list may hold objects that are newer than
+            # it says of itself, and their past is told after it.
+            if not is_newer(new.version, known.version):
+                return True
+        if is_newer(new.version, self.version):
+            return False
+        if known is None and kind == "DELETED":
             return True
         raise WentBack(f"watch of {self.resource.plural}: {new.key} at {new.version} after {self.version}")
 
