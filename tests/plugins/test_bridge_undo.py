@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from podwire.cni.errors import CNIError
-from podwire.kernel.host import Kernel
 from tests.plugins.faults import Faults
 from tests.plugins.helpers import Host, reaches, run
+from tests.plugins.undo import add_failing_at_each_step, delete_failing_at_each_step
 
 pytestmark = pytest.mark.kernel
 
@@ -37,31 +37,17 @@ def everything(host: Host) -> list[str]:
 def test_a_failure_at_any_step_leaves_nothing(host: Host, options: dict[str, Any], after: bool) -> None:
     config = host.config("10.1.0.0/24", "fd00:1::/64", **options)
     host.pod("one")
-    clean = everything(host)
-    failed = set()
-    whole = host.kernel
-    for step in range(1, 80):
-        faults = Faults(step, after=after)
-        try:
-            # Opened anew each time, so that every ADD has the same steps.
-            with Kernel.open() as host.kernel, faults.active():
-                result = host.add(config, "one")
-        except CNIError as error:
-            assert "Input/output error" in str(error), f"step {step}: {error}"
-            assert everything(host) == clean, f"after {faults.failed}, step {step}"
-            failed.add(faults.failed)
-        else:  # a step that may fail, such as one more look at a link
-            host.kernel = whole
-            host.check(config, "one", result)
-            if faults.count < step:
-                break
-            host.delete(config, "one")
-            run("ip", "link", "delete", "pw0")
-            if options:
-                run("sysctl", "-q", "-w", "net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0")
+
+    def tidied() -> None:
+        run("ip", "link", "delete", "pw0")
+        if options:
+            run("sysctl", "-q", "-w", "net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0")
+
+    tried = add_failing_at_each_step(host, config, lambda: everything(host), after=after, tidied=tidied)
+    failed = set(tried.told)
     assert failed >= {"NetlinkSocket.send", "NetlinkSocket.open", "Netns.run", "Leases.reserve"}
     assert len(failed) >= (9 if options else 7), failed
-    assert step > 15
+    assert len(tried.told) > 15
     if options:
         assert reaches("one", "10.1.0.1")
     host.delete(config, "one")
@@ -105,19 +91,5 @@ def test_a_bridge_in_use_by_others_stays_when_an_add_fails(host: Host) -> None:
 def test_a_del_that_failed_is_completed_by_the_next(host: Host, after: bool) -> None:
     config = host.config("10.1.0.0/24", "fd00:1::/64", **FULL)
     host.pod("one")
-    host.add(config, "one")
-    host.delete(config, "one")
-    clean = everything(host)
-    for step in range(1, 40):
-        host.add(config, "one")
-        faults = Faults(step, after=after)
-        try:
-            with faults.active():
-                host.delete(config, "one")
-        except CNIError as error:
-            assert "Input/output error" in str(error)
-        host.delete(config, "one")
-        assert everything(host) == clean, f"after {faults.failed}, step {step}"
-        if faults.count < step:
-            break
-    assert step > 3
+    tried = delete_failing_at_each_step(host, config, lambda: everything(host), after=after)
+    assert len(tried.told) >= 3

@@ -64,46 +64,25 @@ def _cni(verb: str, network: str, netns: str, *, root: str | None, **options: An
     return cnitool.run(verb, network, netns, cnitool.Options(places=Locations.of(root), **options))
 
 
-@cni.command("add", help=_CNI_HELP.format(what="Attach NETNS to NETWORK and print the result."))
-def cni_add(
-    *,
-    network: Network,
-    netns: Netns,
-    ifname: Ifname = "eth0",
-    output: CNIOutput = "",
-    trace: Trace = False,
-    root: Root = None,
-) -> int:
-    """Attach NETNS to NETWORK."""
-    return _cni("add", network, netns, ifname=ifname, output=output, trace=trace, root=root)
+def _attachment_verb(verb: str, what: str) -> None:
+    """Add one of the verbs that are about NETNS in NETWORK; they take the same arguments and options."""
+
+    @cni.command(verb, help=_CNI_HELP.format(what=what))
+    def command(
+        *,
+        network: Network,
+        netns: Netns,
+        ifname: Ifname = "eth0",
+        output: CNIOutput = "",
+        trace: Trace = False,
+        root: Root = None,
+    ) -> int:
+        return _cni(verb, network, netns, ifname=ifname, output=output, trace=trace, root=root)
 
 
-@cni.command("check", help=_CNI_HELP.format(what="Check that NETNS is attached to NETWORK as it should be."))
-def cni_check(
-    *,
-    network: Network,
-    netns: Netns,
-    ifname: Ifname = "eth0",
-    output: CNIOutput = "",
-    trace: Trace = False,
-    root: Root = None,
-) -> int:
-    """Check the attachment of NETNS to NETWORK."""
-    return _cni("check", network, netns, ifname=ifname, output=output, trace=trace, root=root)
-
-
-@cni.command("del", help=_CNI_HELP.format(what="Detach NETNS from NETWORK; NETNS may be gone already."))
-def cni_del(
-    *,
-    network: Network,
-    netns: Netns,
-    ifname: Ifname = "eth0",
-    output: CNIOutput = "",
-    trace: Trace = False,
-    root: Root = None,
-) -> int:
-    """Detach NETNS from NETWORK."""
-    return _cni("del", network, netns, ifname=ifname, output=output, trace=trace, root=root)
+_attachment_verb("add", "Attach NETNS to NETWORK and print the result.")
+_attachment_verb("check", "Check that NETNS is attached to NETWORK as it should be.")
+_attachment_verb("del", "Detach NETNS from NETWORK; NETNS may be gone already.")
 
 
 @cni.command("gc")
