@@ -59,6 +59,25 @@ async def test_k2_failing_is_told_in_seconds_for_a_liveness_probe() -> None:
         assert b.informer.reflector.failing_for == 0
 
 
+async def test_k2_a_stream_that_lasts_is_well_though_it_has_nothing_to_tell() -> None:
+    async with bench("a") as b:
+        well: list[float] = []
+        b.informer.reflector._when_well = lambda: well.append(b.clock.monotonic())
+        await b.watching()
+        assert well == []
+        await b.server.stop()
+        await b.clock.advance(20)
+        await b.server.start()
+        await b.watching()
+        assert b.informer.reflector.failing_for >= 20
+        await b.clock.advance(1)
+        assert b.informer.reflector.failing_for == 0
+        assert well == [b.clock.monotonic()]
+        await b.clock.advance(100)
+        assert len(well) == 1
+        assert b.server.count("list") == 1
+
+
 async def test_k3_resync_says_everything_again_to_who_asked_at_a_moment_of_his_own() -> None:
     async with bench("a", "b") as b:
         told: dict[str, list[float]] = {"one": [], "two": [], "never": []}
