@@ -77,7 +77,7 @@ class Node:
         self.runtime: RuntimeService = Deadlines(runtime)
         self.mux = updates
         self.recorder = Events(self.clock, node_name)
-        self.recorder.listener = self.board.events.send
+        self.recorder.subscribe(self.board.events.send)
         self.runtime_version = ("", "")
         self.started_at = self.clock.wall()
         self._listeners: list[Callable[[str, str], None]] = []
