@@ -10,11 +10,11 @@ import errno
 import socket
 import struct
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from podwire.kernel import message as nl
 from podwire.kernel.attributes import S32, STRING, U32, Table
+from podwire.kernel.closing import ClosedAtEnd
 from podwire.kernel.errors import KernelError, MalformedReply
 from podwire.kernel.message import Message
 
@@ -52,7 +52,7 @@ _BATCH_BYTES = 128 * 1024
 _DUMP_TRIES = 32
 
 
-class NetlinkSocket:
+class NetlinkSocket(ClosedAtEnd):
     """A request socket of one netlink family. One thread at a time; a context manager that closes it."""
 
     PROTOCOL: ClassVar[int]
@@ -156,14 +156,6 @@ class NetlinkSocket:
         """
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name)
         return self._socket.getsockopt(socket.SOL_SOCKET, _SO_BINDTOIFINDEX)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _next(self, count: int) -> int:
         if self._sequence > 0xFFFF0000:

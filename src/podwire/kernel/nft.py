@@ -15,12 +15,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from podwire.kernel import message as nl
 from podwire.kernel import netns, nftwrite
 from podwire.kernel.attributes import BINARY, NESTED, NESTED_BYTES, S32, STRING, Table, attribute
+from podwire.kernel.closing import ClosedAtEnd
 from podwire.kernel.errors import KernelError, MalformedReply
 from podwire.kernel.message import Message
 from podwire.kernel.netlink import ERROR, NetlinkSocket, failure, header, split
@@ -122,7 +122,7 @@ class NetfilterSocket(NetlinkSocket):
                     return
 
 
-class Nft:
+class Nft(ClosedAtEnd):
     """nftables of one network namespace. Threads may share it; a context manager that closes it."""
 
     def __init__(self) -> None:
@@ -313,14 +313,6 @@ class Nft:
             if self._library is not None and self._context:
                 self._library.nft_ctx_free(self._context)
                 self._context = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _generation(self) -> int:
         """The kernel's count of transactions in this namespace; each adds one."""

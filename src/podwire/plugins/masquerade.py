@@ -10,14 +10,6 @@ import errno
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from ipaddress import (
-    IPv4Address,
-    IPv4Interface,
-    IPv4Network,
-    IPv6Address,
-    IPv6Interface,
-    IPv6Network,
-)
 from typing import TYPE_CHECKING
 
 from podwire.kernel.nft import NftError
@@ -28,33 +20,29 @@ from podwire.plugins.ruleset import MASQUERADE, MASQUERADE_INDEX, Chain, Owner
 
 if TYPE_CHECKING:
     from podwire.kernel.host import Kernel
-
-Address = IPv4Address | IPv6Address | IPv4Interface | IPv6Interface
-Network = IPv4Network | IPv6Network
+    from podwire.plugins.attachment import Identity
+    from podwire.plugins.parsed import IPAddress, IPInterface, IPNetwork
 
 _TRIES = 3
 _USUAL = 2  # addresses that most pods have at most
 _SPARED = {4: ("ip", "224.0.0.0/4"), 6: ("ip6", "ff00::/8")}
 
 
-def add(  # noqa: PLR0917
+def add(
     kernel: Kernel,
-    network: str,
-    container_id: str,
-    ifname: str,
-    addresses: Sequence[Address],
-    subnets: Sequence[Network],
+    identity: Identity,
+    owned: Sequence[IPInterface],
+    subnets: Sequence[IPNetwork] | None = None,
 ) -> None:
-    """Masquerade what leaves from ``addresses`` (of either family) to outside of ``subnets``.
+    """Masquerade what leaves from the addresses that an attachment owns to outside of ``subnets``.
 
-    ``subnets`` are the network's own, usually each address's network; multicast is spared as well. One
+    ``subnets`` are the network's own, without them each address's; multicast is spared as well. One
     transaction. Raises KernelError.
     """
-    owner = Owner(network, container_id, ifname)
-    plain = _plain(addresses)
+    owner, plain = _owner(identity), _plain(owned)
     if not plain:
         return
-    chains = chains_of(plain, subnets)
+    chains = chains_of(plain, _subnets(owned, subnets))
     changes = creation(owner, plain, chains)
     for attempt in range(_TRIES):
         try:
@@ -70,18 +58,15 @@ def add(  # noqa: PLR0917
             return
 
 
-def check(  # noqa: PLR0917
+def check(
     kernel: Kernel,
-    network: str,
-    container_id: str,
-    ifname: str,
-    addresses: Sequence[Address],
-    subnets: Sequence[Network],
+    identity: Identity,
+    owned: Sequence[IPInterface],
+    subnets: Sequence[IPNetwork] | None = None,
 ) -> list[str]:
     """What is missing or wrong of what `add` made for the same arguments, in words; empty if it is right."""
-    owner = Owner(network, container_id, ifname)
-    plain = _plain(addresses)
-    chains = chains_of(plain, subnets)
+    owner, plain = _owner(identity), _plain(owned)
+    chains = chains_of(plain, _subnets(owned, subnets))
     faults = [
         f"rules of chain {name} of table inet {ruleset.TABLE} are missing"
         for name in ruleset.missing(kernel.nft, *chains.values())
@@ -93,7 +78,7 @@ def check(  # noqa: PLR0917
 def element_faults(
     kernel: Kernel,
     owner: Owner,
-    addresses: Sequence[IPv4Address | IPv6Address],
+    addresses: Sequence[IPAddress],
     chains: Mapping[int, Chain],
 ) -> list[str]:
     """What is missing or wrong of the elements that `creation` made for the same arguments, in words."""
@@ -111,13 +96,13 @@ def element_faults(
     return faults
 
 
-def remove(kernel: Kernel, container_id: str, ifname: str, network: str = "") -> None:
+def remove(kernel: Kernel, identity: Identity) -> None:
     """Stop masquerading for the attachment, whatever addresses it had and however its network was named.
 
     Success if there is nothing (any more). An address that meanwhile belongs to another attachment keeps its
     element. Raises KernelError.
     """
-    owner = Owner(network, container_id, ifname)
+    owner = _owner(identity)
     for attempt in range(_TRIES):
         changes, _ = removal(kernel, owner)
         if not changes:
@@ -180,14 +165,12 @@ def stale(kernel: Kernel, doomed: Callable[[Element], bool]) -> Changes:
     return changes
 
 
-def chains_of(addresses: Sequence[IPv4Address | IPv6Address], subnets: Sequence[Network]) -> dict[int, Chain]:
+def chains_of(addresses: Sequence[IPAddress], subnets: Sequence[IPNetwork]) -> dict[int, Chain]:
     """The chain that spares ``subnets`` and multicast, for each IP version of the addresses."""
     return {version: _chain(version, subnets) for version in sorted({each.version for each in addresses})}
 
 
-def creation(
-    owner: Owner, addresses: Sequence[IPv4Address | IPv6Address], chains: Mapping[int, Chain]
-) -> Changes:
+def creation(owner: Owner, addresses: Sequence[IPAddress], chains: Mapping[int, Chain]) -> Changes:
     """Have each address masqueraded by the chain of its version; EEXIST if one has an element."""
     comment, key, count = owner.comment, owner.key, len(addresses)
     changes = create(
@@ -205,7 +188,7 @@ def creation(
     return changes
 
 
-def clearing(kernel: Kernel, owner: Owner, addresses: Sequence[IPv4Address | IPv6Address]) -> Changes:
+def clearing(kernel: Kernel, owner: Owner, addresses: Sequence[IPAddress]) -> Changes:
     """Take away what the attachment has, and what somebody else left behind for these addresses."""
     changes, freed = removal(kernel, owner)
     left = [each for each in addresses if each not in freed]
@@ -216,7 +199,7 @@ def clearing(kernel: Kernel, owner: Owner, addresses: Sequence[IPv4Address | IPv
     return changes
 
 
-def removal(kernel: Kernel, owner: Owner) -> tuple[Changes, set[IPv4Address | IPv6Address]]:
+def removal(kernel: Kernel, owner: Owner) -> tuple[Changes, set[IPAddress]]:
     """Take away what the attachment has; and the addresses that this frees."""
     held = indexed(kernel, owner)
     changes = delete(MASQUERADE_INDEX, *(key for key, _ in held))
@@ -239,7 +222,7 @@ def questions(owner: Owner) -> list[tuple[NamedSet, Fields]]:
 
 def indexed(
     kernel: Kernel, owner: Owner, answers: Sequence[Element | None] | None = None
-) -> list[tuple[Fields, IPv4Address | IPv6Address]]:
+) -> list[tuple[Fields, IPAddress]]:
     """The keys in the index that an attachment has, and the addresses.
 
     ``answers`` are those to `questions`, if they have been asked.
@@ -259,12 +242,19 @@ def indexed(
     ]
 
 
-def _plain(addresses: Sequence[Address]) -> list[IPv4Address | IPv6Address]:
-    bare = (each.ip if isinstance(each, IPv4Interface | IPv6Interface) else each for each in addresses)
-    return list(dict.fromkeys(bare))
+def _owner(identity: Identity) -> Owner:
+    return Owner(identity.network, identity.container_id, identity.ifname)
 
 
-def _chain(version: int, subnets: Sequence[Network]) -> Chain:
+def _plain(owned: Sequence[IPInterface]) -> list[IPAddress]:
+    return list(dict.fromkeys(each.ip for each in owned))
+
+
+def _subnets(owned: Sequence[IPInterface], given: Sequence[IPNetwork] | None) -> Sequence[IPNetwork]:
+    return [each.network for each in owned] if given is None else given
+
+
+def _chain(version: int, subnets: Sequence[IPNetwork]) -> Chain:
     own = sorted({each for each in subnets if each.version == version}, key=str)
     protocol, multicast = _SPARED[version]
     if len(own) == 1:

@@ -76,10 +76,7 @@ class SynStream(_Frame, frozen=True):
         return FIN * self.fin | UNIDIRECTIONAL * self.unidirectional
 
 
-class SynReply(_Frame, frozen=True):
-    """A stream is accepted."""
-
-    TYPE: ClassVar[int] = 2
+class _HeaderBlock(_Frame, frozen=True):
     stream: int
     block: bytes
     fin: bool = False
@@ -89,6 +86,12 @@ class SynReply(_Frame, frozen=True):
 
     def _flags(self) -> int:
         return FIN * self.fin
+
+
+class SynReply(_HeaderBlock, frozen=True):
+    """A stream is accepted."""
+
+    TYPE: ClassVar[int] = 2
 
 
 class RstStream(_Frame, frozen=True):
@@ -135,19 +138,10 @@ class GoAway(_Frame, frozen=True):
         return struct.pack(">II", self.last, self.code)
 
 
-class Headers(_Frame, frozen=True):
+class Headers(_HeaderBlock, frozen=True):
     """More headers of a stream."""
 
     TYPE: ClassVar[int] = 8
-    stream: int
-    block: bytes
-    fin: bool = False
-
-    def _payload(self) -> bytes:
-        return struct.pack(">I", self.stream) + self.block
-
-    def _flags(self) -> int:
-        return FIN * self.fin
 
 
 class WindowUpdate(_Frame, frozen=True):
