@@ -49,6 +49,14 @@ def test_no_status_is_a_failure(tmp_path: Path, script: str) -> None:
         boot(tmp_path, script)
 
 
+def test_a_kernel_that_dies_under_its_command_is_told_with_its_last_words(tmp_path: Path) -> None:
+    with pytest.raises(MachineError) as raised:
+        boot(tmp_path, "echo command >$results/stages; echo one; echo Kernel panic; exit 134")
+    assert str(raised.value) == (
+        "it ended without an exit status, at: command; its log is empty; console: one | Kernel panic"
+    )
+
+
 def test_a_machine_that_hangs_is_ended_with_all_its_processes(tmp_path: Path) -> None:
     begin = time.monotonic()
     with pytest.raises(MachineError, match=r"did not end within 5 s, it is at: command; log: testing"):
