@@ -52,6 +52,7 @@ class Mender:
         self._counts = counts
         self._repairer = Repairer(host.kernel)
         self._lost: set[int] = set()
+        self._looks = 0
         self._at = -1
         self._records: list[Record] = []
         self._attached: list[Attached] = []
@@ -81,7 +82,9 @@ class Mender:
                 mended += back
                 if why:
                     self._note(record, why)
-        return mended + self._look_closely()
+        self._looks += 1
+        # At the agent's start, perhaps the machine's, there is more urgent work.
+        return mended + (self._look_closely() if self._looks > 1 else 0)
 
     def _look_closely(self) -> int:
         """Look closely at the next attachments in turn; while requests run, at one."""
