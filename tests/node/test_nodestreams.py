@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from podwire.apiserver.status import Failure
-from podwire.apiserver.streaming.backend import ExecOptions, LogOptions, Target
-from podwire.cli.podstreams import NodeStreams
+from podwire.node.nodestreams import NodeStreams
 from podwire.runtime.api import ExecResult
 from podwire.runtime.fake import Program
+from podwire.serving.status import Failure
+from podwire.serving.streaming.backend import ExecOptions, LogOptions, Target
 from tests.node.helpers import Bench, bench, pod
 
 WEB = Target(namespace="default", pod="web", uid="the mirror pod's", container="main")

@@ -7,9 +7,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from podwire.apiserver import status
-from podwire.apiserver.status import Failure
-from podwire.apiserver.streaming.backend import ExecOptions, LogOptions, Process, Target
 from podwire.kernel.errors import NetnsError
 from podwire.kube.objects import Pod
 from podwire.node import podstreams
@@ -18,12 +15,15 @@ from podwire.node.request import ApiFailure
 from podwire.node.service import Node
 from podwire.runtime.api import ExecSession
 from podwire.runtime.errors import RuntimeFault
+from podwire.serving import status
+from podwire.serving.status import Failure
+from podwire.serving.streaming.backend import ExecOptions, LogOptions, Process, Target
 
 _STREAMS = {"All": "", "Stdout": "stdout", "Stderr": "stderr"}
 
 
 class NodeStreams:
-    """See :class:`podwire.apiserver.streaming.backend.PodStreams`."""
+    """See :class:`podwire.serving.streaming.backend.PodStreams`."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

@@ -14,10 +14,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from podwire.apiserver.status import Failure
-from podwire.apiserver.streaming.program import Limits, watch
-from podwire.apiserver.streaming.spdy.connection import Carrier, Connection, Stream
-from podwire.apiserver.streaming.tasks import cancelled, unless
+from podwire.serving.status import Failure
+from podwire.serving.streaming.program import Limits, watch
+from podwire.serving.streaming.spdy.connection import Carrier, Connection, Stream
+from podwire.serving.streaming.tasks import cancelled, unless
 
 log = logging.getLogger(__name__)
 
