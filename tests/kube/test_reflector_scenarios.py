@@ -235,6 +235,17 @@ async def initial_events_are_of_an_older_state(b: Bench) -> None:
     await end_watch(b)
 
 
+@scenario(*["BadAnswer"] * 4, lists=0, watches=1, seconds=3, watch_list=True)
+async def object_that_cannot_be_decoded_is_among_the_initial_events(b: Bench) -> None:
+    bad = [event_line("ADDED", {**b.world.objects[f"default/{each}"], "spec": []}) for each in "ab"]
+    gone = event_line("DELETED", {**b.world.objects["default/b"], "spec": []})
+    b.server.script.add("watch", does.initial(b.server, *bad, gone, line(b, "ADDED", "c")))
+    b.world.delete("b")
+    await b.say(b"garbage\n")
+    await b.until(lambda: b.server.script.done and b.server.open_watches == 1)
+    assert "default/a" in b.informer.store
+
+
 # Watches that are not opened
 
 

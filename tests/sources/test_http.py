@@ -14,6 +14,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from podwire.kube.defaults import CONFIG_HASH
+from podwire.kube.testing import ScriptedServer, World
+from podwire.kube.testing import misbehaviour as does
 from podwire.sources.http import HTTPSource, shown_url
 from podwire.sources.mux import Mux
 from podwire.sources.problems import Reason
@@ -179,6 +181,15 @@ async def test_a_server_that_is_not_there_or_does_not_answer_in_time() -> None:
     assert names(snapshot) == ["web-n"]
     assert snapshot.problems[0].message == "Connection refused"
     assert not (await polled(HTTPSource(s.url(), "n"))).complete
+
+
+async def test_an_answer_that_is_cut_off_is_told_in_plain_words() -> None:
+    whole = manifest("web").encode()
+    async with ScriptedServer(World()) as server:
+        server.script.add("any", does.answers(whole, "text/yaml"), does.cut_off(whole))
+        snapshot = await polled(HTTPSource(f"http://127.0.0.1:{server.port}/pod", "n"), 2)
+    assert names(snapshot) == ["web-n"]
+    assert [p.message for p in snapshot.problems] == ["the connection ended in the middle of the answer"]
 
 
 async def test_one_bad_item_rejects_all_and_the_last_good_pods_stay() -> None:

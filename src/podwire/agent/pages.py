@@ -97,6 +97,8 @@ class Pages:
                 "undone": counts.undone,
             },
             "mended": counts.mended,
+            "looks": counts.looks,
+            "sweeps": counts.sweeps,
             "running": [
                 {"request": client.subject, "seconds": round(now - client.began, 3), "late": client.late}
                 for client in self._clients()

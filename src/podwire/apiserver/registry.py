@@ -435,14 +435,25 @@ class Registry:
             gone = after is None
             return after
 
+        def announce(held: Stored | None) -> Object | None:
+            after = step(held)
+            return after if after is not None or held is None else deletion.last_state(kind, held.copy())
+
         if options.dry_run:
-            stored = self.storage.get(key)
-            after = step(stored)
-            assert stored is not None
-            return (stored if after is None else Stored.unsaved(after)), gone
-        stored = await self._durably(self.storage.modify(key, step))
+            found = self.storage.get(key)
+            after = step(found)
+            assert found is not None
+            return (found if after is None else Stored.unsaved(after)), gone
+        stored = await self._durably(self.storage.modify(key, announce))
         assert stored is not None
-        return stored, gone
+        if not gone:
+            return stored, False
+        uid = stored.meta.uid
+
+        def remove(held: Stored | None) -> Object | None:
+            return None if held is None or held.meta.uid == uid else held.object
+
+        return await self._durably(self.storage.modify(key, remove)) or stored, True
 
     async def delete_collection(
         self, kind: Kind, namespace: str | None, options: DeleteOptions, selection: ListOptions

@@ -143,7 +143,11 @@ def cni_conformance(
     *,
     plugins: Annotated[
         list[str],
-        typer.Argument(metavar="PLUGIN...", help="Paths, or types searched in CNI_PATH.", show_default=False),
+        typer.Argument(
+            metavar="PLUGIN...",
+            help="Paths, or types searched in CNI_PATH; several with commas between them are a chain.",
+            show_default=False,
+        ),
     ],
     conf: Annotated[
         Path | None,

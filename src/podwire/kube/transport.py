@@ -220,6 +220,8 @@ def connection_error(error: BaseException, what: str) -> KubeError:
             return ConnectionRefused(f"{what}: {os.strerror(number)}", error)
         if isinstance(error, aiohttp.ClientConnectorError):
             return ConnectFailed(f"{what}: {error}", error)
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return ConnectionFailed(f"{what}: the connection ended in the middle of the answer", error)
     if isinstance(error, aiohttp.ClientHttpProxyError | aiohttp.ClientSSLError):
         return ConnectFailed(f"{what}: {error}", error)
     return ConnectionFailed(f"{what}: {str(error) or type(error).__name__}", error)
