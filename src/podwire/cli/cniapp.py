@@ -191,7 +191,13 @@ def cni_conformance(
         typer.Option("--check", metavar="ID", help="Only this check; may be repeated.", show_default=False),
     ] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long one call may take.")
+        float,
+        typer.Option(
+            "--timeout",
+            metavar="SECONDS",
+            min=0.1,
+            help="How long one call may take, or the start of --daemon.",
+        ),
     ] = 20,
     fail_on: Annotated[
         str,

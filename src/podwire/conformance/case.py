@@ -41,7 +41,7 @@ class Case:
         self._record = record
         self._numbers = itertools.count(1)
         pods.make_uplink()
-        self._services = services.daemon(subject.daemon)
+        self._services = services.daemon(subject.daemon, subject.timeout)
         try:
             self._services += subject.profile.serve(subject.executable, subject.daemon is not None)
         except BaseException:

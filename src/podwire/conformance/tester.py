@@ -59,7 +59,7 @@ def _prepared(given: Subject) -> Subject:
     for kind in {one.profile.link_kind for one in given.members} - {""}:
         if not pods.kernel_has(kind):
             raise NotTestable(f"this kernel has no links of the kind {kind}")
-    beside = services.daemon(given.daemon)
+    beside = services.daemon(given.daemon, given.timeout)
     try:
         known = msgspec.structs.replace(given, versions=subject.spoken_versions(given))
     finally:

@@ -87,7 +87,9 @@ def veth(
     """Make a pair: ``name`` in the socket's namespace, ``peer`` in ``peer_netns`` (None: the same one).
 
     ``mtu`` counts for both unless ``peer_mtu`` is given; of an index 0 the kernel chooses.
-    The peer is always made down, since the kernel refuses otherwise.
+    The peer is always made down, since the kernel refuses otherwise. Both ends have one queue in each
+    direction, as many as a kernel that is not asked uses: it makes one for each processor and takes them out
+    of use again, which waits for all processors (synchronize_net in veth_init_queues).
     """
     other = LINK.encode(
         {
@@ -96,10 +98,12 @@ def veth(
             "mtu": mtu if peer_mtu is None else peer_mtu,
             "txqlen": txqlen,
             "netns": _netns(peer_netns),
+            "tx_queues": 1,
+            "rx_queues": 1,
         }
     )
     data = attribute(_VETH_PEER, HEADER.pack(_AF_UNSPEC, 0, peer_index, 0, 0) + other)
-    return make("veth", name, data, index=index, mac=mac, mtu=mtu, up=up, txqlen=txqlen)
+    return make("veth", name, data, index=index, mac=mac, mtu=mtu, up=up, txqlen=txqlen, queues=1)
 
 
 def bridge(
@@ -391,12 +395,14 @@ def make(
     mac: str | None = None,
     mtu: int | None = None,
     txqlen: int | None = None,
+    queues: int | None = None,
     parent: int | None = None,
     netns: Netns | int | None = None,
 ) -> Message:
     """Make a link of any kind; ``data`` are the attributes of that kind, encoded (IFLA_INFO_DATA).
 
-    ``parent`` is an index in the socket's namespace, ``netns`` where the link is born (None: there as well).
+    ``parent`` is an index in the socket's namespace, ``netns`` where the link is born (None: there as well);
+    ``queues`` are made in each direction.
     """
     attributes = LINK.encode(
         {
@@ -404,6 +410,8 @@ def make(
             "mac": mac,
             "mtu": mtu,
             "txqlen": txqlen,
+            "tx_queues": queues,
+            "rx_queues": queues,
             "peer_index": parent,
             "netns": None if netns is None else _netns(netns),
             "info": {"kind": kind, "data": data or None},
