@@ -125,7 +125,7 @@ def test_a_path_that_is_not_there_is_named(run, tmp_path: Path) -> None:  # type
 
 
 def test_version(run) -> None:  # type: ignore[no-untyped-def]
-    assert run("version").out == "podwire 0.1.0\n"
+    assert run("version").out == run("--version").out == "podwire 0.1.0\n"
 
 
 def test_the_traceback_is_there_for_who_asks(

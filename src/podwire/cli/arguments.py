@@ -128,3 +128,8 @@ def directory(flag: str) -> Callable[[str], str]:
         return text
 
     return check
+
+
+def examples(*lines: str) -> str:
+    """Command lines to copy, kept as they are (the mark is click's)."""
+    return "\b\nExamples:\n" + "\n".join(f"  podwire {line}" for line in lines)

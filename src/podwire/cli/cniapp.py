@@ -7,12 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from podwire.cli.arguments import Root
+from podwire.cli.arguments import Root, examples
 from podwire.cli.locations import Locations
 
 cni = typer.Typer(
-    help="The verbs of cnitool: attach a network namespace to a CNI network, check that, detach it; and the"
-    " test of CNI plugins against the specification.",
+    help="The verbs of cnitool, and a test of CNI plugins.\n\nThey attach a network namespace to a CNI"
+    " network, check that, and detach it.",
+    epilog=examples(
+        "cni add net /run/netns/blue              the network named net of /etc/cni/net.d",
+        "cni add net /run/netns/blue --trace      shows each plugin's turn",
+        "cni del net /run/netns/blue",
+        "cni conformance /opt/cni/bin/bridge",
+    ),
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -54,7 +60,7 @@ Trace = Annotated[
     ),
 ]
 OptionalNetns = Annotated[
-    str, typer.Argument(metavar="[NETNS]", help="Taken as cnitool takes it; it has no meaning here.")
+    str, typer.Argument(metavar="NETNS", help="Taken as cnitool takes it; it has no meaning here.")
 ]
 
 
@@ -85,7 +91,10 @@ _attachment_verb("check", "Check that NETNS is attached to NETWORK as it should 
 _attachment_verb("del", "Detach NETNS from NETWORK; NETNS may be gone already.")
 
 
-@cni.command("gc")
+@cni.command(
+    "gc",
+    epilog=examples("cni gc net", "cni gc net --keep 5f3c/eth0 --keep 77aa", "cni gc net --keep-none"),
+)
 def cni_gc(
     *,
     network: Network,
@@ -122,29 +131,41 @@ def cni_status(
     trace: Trace = False,
     root: Root = None,
 ) -> int:
-    """Ask the plugins of NETWORK whether they could serve an ADD now: silent and 0 if so."""
+    """Ask the plugins of NETWORK whether they could serve an ADD.
+
+    Silent, and exit status 0, if so.
+    """
     return _cni("status", network, "", output=output, trace=trace, root=root)
 
 
 @cni.command("version")
 def cni_version(*, network: Network, output: CNIOutput = "", root: Root = None) -> int:
-    """Print which versions of the specification each plugin of NETWORK speaks."""
+    """Print which versions of CNI each plugin of NETWORK speaks."""
     return _cni("version", network, "", output=output, root=root)
 
 
 @cni.command("validate")
 def cni_validate(*, network: Network, output: CNIOutput = "", root: Root = None) -> int:
-    """Check that each plugin of NETWORK is there and speaks its version; print its capabilities."""
+    """Check that each plugin of NETWORK is there.
+
+    And that it speaks the network's version; prints its capabilities.
+    """
     return _cni("validate", network, "", output=output, root=root)
 
 
-@cni.command("conformance")
+@cni.command(
+    "conformance",
+    epilog=examples(
+        "cni conformance /opt/cni/bin/bridge",
+        "cni conformance bridge,portmap --conf net.conflist -o json",
+    ),
+)
 def cni_conformance(
     *,
     plugins: Annotated[
         list[str],
         typer.Argument(
-            metavar="PLUGIN...",
+            metavar="PLUGIN",
             help="Paths, or types searched in CNI_PATH; several with commas between them are a chain.",
             show_default=False,
         ),
@@ -207,10 +228,11 @@ def cni_conformance(
         bool, typer.Option("--verbose", "-v", help="Show what passed and what does not apply as well.")
     ] = False,
 ) -> int:
-    """Test CNI plugins, anybody's, against the specification (0.1.0 to 1.1.0).
+    """Test CNI plugins, anybody's, against the specification.
 
-    Each check runs on an empty host of its own, in new network and mount namespaces, so that nothing of this
-    machine is touched; that needs root. The exit status is 1 where there is a finding.
+    Versions 0.1.0 to 1.1.0. Each check runs on an empty host of its own, in new network and mount namespaces,
+    so that nothing of this machine is touched; that needs root. The exit status is 1 where there is a
+    finding.
     """
     from podwire.cli import conformance as command
 

@@ -20,7 +20,7 @@ from podwire.kernel.errors import KernelError
 from podwire.kernel.host import Kernel
 from podwire.plugins import firewall_elements as elements
 from podwire.plugins import forwarding, parsed, ruleset
-from podwire.plugins.failures import KERNEL, told, undone_on_failure
+from podwire.plugins.failures import KERNEL, mended, told, undone_on_failure
 from podwire.plugins.firewall_elements import Policy
 from podwire.plugins.ruleset import Owner
 
@@ -146,14 +146,7 @@ def check(request: Request[Anything], kernel: Kernel) -> None:
 
 def mend(request: Request[Anything], kernel: Kernel) -> list[str]:
     """Make again what somebody took away; tell what was missing."""
-    try:
-        check(request, kernel)
-    except CNIError as error:
-        if error.code != KERNEL:
-            raise
-        add(request, kernel)
-        return [error.msg]
-    return []
+    return mended(lambda: check(request, kernel), lambda: add(request, kernel), KERNEL)
 
 
 def delete(request: Request[Anything], kernel: Kernel) -> None:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from podwire.kernel.nft import NftError
-from podwire.kernel.nftset import Element, Fields, NamedSet
+from podwire.kernel.nftset import Element
 from podwire.kernel.nftwrite import Changes, create, delete
-from podwire.plugins import ruleset
+from podwire.plugins import address_index, ruleset
 from podwire.plugins.ruleset import MASQUERADE, MASQUERADE_INDEX, Chain, Owner
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from podwire.plugins.parsed import IPAddress, IPInterface, IPNetwork
 
 _TRIES = 3
-_USUAL = 2  # addresses that most pods have at most
 _SPARED = {4: ("ip", "224.0.0.0/4"), 6: ("ip6", "ff00::/8")}
 
 
@@ -172,18 +171,11 @@ def chains_of(addresses: Sequence[IPAddress], subnets: Sequence[IPNetwork]) -> d
 
 def creation(owner: Owner, addresses: Sequence[IPAddress], chains: Mapping[int, Chain]) -> Changes:
     """Have each address masqueraded by the chain of its version; EEXIST if one has an element."""
-    comment, key, count = owner.comment, owner.key, len(addresses)
-    changes = create(
-        MASQUERADE_INDEX,
-        *(
-            Element((key, number), (ruleset.mapped(each), count), comment)
-            for number, each in enumerate(addresses)
-        ),
-    )
+    changes = address_index.creation(MASQUERADE_INDEX, owner, addresses)
     for version, chain in chains.items():
         changes += create(
             MASQUERADE[version],
-            *(Element((each,), chain.name, comment) for each in addresses if each.version == version),
+            *(Element((each,), chain.name, owner.comment) for each in addresses if each.version == version),
         )
     return changes
 
@@ -191,55 +183,15 @@ def creation(owner: Owner, addresses: Sequence[IPAddress], chains: Mapping[int, 
 def clearing(kernel: Kernel, owner: Owner, addresses: Sequence[IPAddress]) -> Changes:
     """Take away what the attachment has, and what somebody else left behind for these addresses."""
     changes, freed = removal(kernel, owner)
-    left = [each for each in addresses if each not in freed]
-    found = kernel.nft.get_all([(MASQUERADE[each.version], (each,)) for each in left])
-    for each, element in zip(left, found, strict=True):
-        if element is not None:
-            changes += delete(MASQUERADE[each.version], (each,))
+    left = address_index.elements_of(MASQUERADE, (each for each in addresses if each not in freed))
+    for (where, key), element in zip(left, kernel.nft.get_all(left), strict=True):
+        changes += delete(where, key) if element is not None else ()
     return changes
 
 
 def removal(kernel: Kernel, owner: Owner) -> tuple[Changes, set[IPAddress]]:
     """Take away what the attachment has; and the addresses that this frees."""
-    held = indexed(kernel, owner)
-    changes = delete(MASQUERADE_INDEX, *(key for key, _ in held))
-    addresses = [address for _, address in held]
-    found = kernel.nft.get_all([(MASQUERADE[each.version], (each,)) for each in addresses])
-    freed = {
-        address
-        for address, element in zip(addresses, found, strict=True)
-        if element is not None and ruleset.place_of(element.comment) == owner.place
-    }
-    for version, where in MASQUERADE.items():
-        changes += delete(where, *((each,) for each in sorted(freed, key=int) if each.version == version))
-    return changes, freed
-
-
-def questions(owner: Owner) -> list[tuple[NamedSet, Fields]]:
-    """What to ask for the elements in the index that an attachment usually has at most."""
-    return [(MASQUERADE_INDEX, (owner.key, number)) for number in range(_USUAL)]
-
-
-def indexed(
-    kernel: Kernel, owner: Owner, answers: Sequence[Element | None] | None = None
-) -> list[tuple[Fields, IPAddress]]:
-    """The keys in the index that an attachment has, and the addresses.
-
-    ``answers`` are those to `questions`, if they have been asked.
-    """
-    found = list(kernel.nft.get_all(questions(owner)) if answers is None else answers)
-    first = found[0]
-    if first is None or not isinstance(first.value, tuple):
-        return []
-    count = first.value[1]
-    if count > _USUAL:
-        more = range(_USUAL, count)
-        found += kernel.nft.get_all([(MASQUERADE_INDEX, (owner.key, number)) for number in more])
-    return [
-        (each.key, ruleset.unmapped(each.value[0]))
-        for each in found[:count]
-        if each is not None and isinstance(each.value, tuple)
-    ]
+    return address_index.removal(kernel, MASQUERADE_INDEX, MASQUERADE, owner)
 
 
 def _owner(identity: Identity) -> Owner:

@@ -33,7 +33,7 @@ from podwire.kernel.nft import NftError
 from podwire.kernel.nftset import Element
 from podwire.plugins import conditions, hostports, parsed, reference_rules, ruleset
 from podwire.plugins import portmap_elements as elements
-from podwire.plugins.failures import told
+from podwire.plugins.failures import mended, told
 from podwire.plugins.hostports import HostPort, Pod
 from podwire.plugins.portmap_elements import Held
 from podwire.plugins.reference_rules import Whose
@@ -140,14 +140,7 @@ def _reference(request: Request[Anything]) -> Whose:
 
 def mend(request: Request[Anything], kernel: Kernel) -> list[str]:
     """Make host ports again whose elements or rules somebody took away; tell what was missing."""
-    try:
-        check(request, kernel)
-    except CNIError as error:
-        if error.code != HOST_PORT_WRONG:
-            raise
-        add(request, kernel)
-        return [error.msg]
-    return []
+    return mended(lambda: check(request, kernel), lambda: add(request, kernel), HOST_PORT_WRONG)
 
 
 def delete(request: Request[Anything], kernel: Kernel) -> None:
