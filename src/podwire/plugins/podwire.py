@@ -35,6 +35,7 @@ from podwire.plugins import (
     attachment,
     bridge_device,
     hostports,
+    localnet,
     parsed,
     pod_ends,
     pod_leases,
@@ -196,7 +197,7 @@ def add(request: Request[Anything], kernel: Kernel) -> Result:
         undo.append(lambda: attachment.detach(kernel, identity))
         bridge_device.enable_forwarding(kernel, {ip.family for ip in ips})
         if bridge is not None and rules.localnet:
-            portmap.open_localnet(kernel, bridge.name)
+            localnet.let_out(kernel, bridge.name)
         portmap.forget_flows(kernel, ports)
     interfaces = (
         *((Interface(bridge.name, bridge.mac, mtu),) if bridge is not None else ()),
@@ -323,7 +324,7 @@ def mend(request: Request[Anything], kernel: Kernel) -> list[str]:
             mended += short
         mended += bridge_device.enable_forwarding(kernel, {ip.family for ip in ends.ips})
         if bridge is not None and rules.localnet:
-            portmap.open_localnet(kernel, bridge.name)
+            localnet.let_out(kernel, bridge.name)
     return mended
 
 
