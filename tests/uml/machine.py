@@ -23,6 +23,8 @@ exec /usr/bin/busybox chroot {kernel} /busybox modprobe "$@"
 
 BOOT_SECONDS = 60.0
 """How long the machine may take until it runs the command: 2 s, and 5 s on a machine with much else to do."""
+FETCH_SECONDS = 120.0
+"""How long one step of fetching the kernel may take."""
 _COMMAND = "command"
 _TICK = 0.1
 
@@ -166,6 +168,9 @@ def _last_words(path: Path, count: int) -> str:
 
 
 def _run(*command: str, cwd: Path) -> None:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=FETCH_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise MachineError(f"{shlex.join(command)}: did not end within {FETCH_SECONDS:g} s") from None
     if done.returncode:
         raise MachineError(f"{shlex.join(command)}: {(done.stderr or done.stdout).strip()}")

@@ -83,6 +83,17 @@ def test_a_boot_that_hangs_is_told_early_with_all_that_the_kernel_said(
     assert re.search(r"its processes: .*\b\d+ S \w*nanosleep", told), told
 
 
+def test_a_download_that_hangs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    apt = tmp_path / "bin/apt-get"
+    apt.parent.mkdir()
+    apt.write_text("#!/bin/sh\nexec sleep 4321\n")
+    apt.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{apt.parent}:/usr/bin:/bin")
+    monkeypatch.setattr(machine, "FETCH_SECONDS", 0.2)
+    with pytest.raises(MachineError, match=r"^apt-get update -qq: did not end within 0\.2 s$"):
+        machine.fetch(tmp_path / "cache")
+
+
 def test_it_can_write_its_results_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     places = (tmp_path / "outside", Path("/etc"), Path("/tmp"), Path("/root"), Path("/var/lib"))
