@@ -7,7 +7,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from podwire import __version__
+from podwire.kube import release
 from podwire.node.clock import timestamp
 from podwire.node.service import Node
 
@@ -48,10 +48,11 @@ async def node_object(node: Node) -> dict[str, Any]:
                 "bootID": _line("/proc/sys/kernel/random/boot_id"),
                 "containerRuntimeVersion": f"{runtime}://{version}",
                 "kernelVersion": platform.release(),
-                "kubeletVersion": f"podwire {__version__}",
+                "kubeletVersion": release.VERSION,
                 "machineID": _line("/etc/machine-id"),
                 "operatingSystem": "linux",
                 "osImage": _os_image(),
+                "systemUUID": _line("/sys/class/dmi/id/product_uuid"),
             },
         },
     }

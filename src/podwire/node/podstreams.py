@@ -156,7 +156,7 @@ class Attached:
 
 
 async def connect(node: Node, pod: Pod, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A TCP connection to ``port`` on the pod's loopback, IPv4 before IPv6. Raises OSError."""
+    """A TCP connection to ``port`` on the pod's loopback, IPv4 before IPv6. Raises OSError that says so."""
     sandbox = node.observed(pod).sandbox
     if sandbox is None or sandbox not in node.observed(pod).ready_sandboxes:
         raise ApiFailure(400, f'pod "{pod.metadata.name}" does not run')
@@ -177,7 +177,8 @@ async def connect(node: Node, pod: Pod, port: int) -> tuple[asyncio.StreamReader
                 raise
             failure = failure or error
     assert failure is not None
-    raise failure
+    why = os.strerror(failure.errno) if failure.errno else str(failure)
+    raise OSError(failure.errno, f"cannot connect to localhost:{port} inside the pod: {why}") from failure
 
 
 def _socket_inside(path: str, family: socket.AddressFamily) -> socket.socket:

@@ -103,7 +103,7 @@ class Discovery:
                 digest = hashlib.sha256(f"{kind.storage}".encode()).digest()[:6]
                 entry["storageVersionHash"] = digest.hex()
             resources.append(entry)
-            for part in kind.subresources.values():
+            for part in kind.listed_subresources:
                 below: Object = {
                     "name": f"{kind.plural}/{part.name}",
                     "singularName": "",
@@ -188,7 +188,7 @@ def _discovered(kind: Kind) -> Object:
         entry["shortNames"] = list(kind.short_names)
     if kind.categories:
         entry["categories"] = list(kind.categories)
-    if kind.subresources:
+    if kind.listed_subresources:
         entry["subresources"] = [
             {
                 "subresource": part.name,
@@ -199,6 +199,6 @@ def _discovered(kind: Kind) -> Object:
                 ),
                 "verbs": list(part.verbs),
             }
-            for part in kind.subresources.values()
+            for part in kind.listed_subresources
         ]
     return entry

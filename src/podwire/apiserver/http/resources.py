@@ -42,11 +42,17 @@ class Resources:
     async def serve(self, request: web.Request, target: Target, user: str) -> web.StreamResponse:
         """Answer. Raise Failure."""
         kind = self.registry.lookup(target.group, target.version, target.plural)
-        if kind is None or (target.namespace is not None and not kind.namespaced):
+        if kind is None:
+            what = f"{target.plural} of {target.group or 'core'}/{target.version} are not served here"
+            raise status.not_served(target.group, target.plural, what)
+        if target.namespace is not None and not kind.namespaced:
             raise status.no_such_path()
         if target.subresource:
             part = kind.subresources.get(target.subresource)
-            if part is None or not target.name or (kind.namespaced and target.namespace is None):
+            if part is None:
+                what = f"{kind.plural} have no {target.subresource} here"
+                raise status.not_served(target.group, target.plural, what)
+            if not target.name or (kind.namespaced and target.namespace is None):
                 raise status.no_such_path()
             return await self._part(request, target, kind, part, user)
         if kind.namespaced and target.namespace is None and target.name:

@@ -135,7 +135,7 @@ class Forwarder:
 
     async def _failed(self, error: Stream, port: int, failure: Exception) -> None:
         log.info("port %d of %s: %s", port, self._what, failure)
-        await error.write(f"error forwarding port {port} to {self._what}: {failure}".encode())
+        await error.write(told(port, self._what, failure))
 
 
 class _Pair:
@@ -180,6 +180,12 @@ async def down(data: Duplex, reader: asyncio.StreamReader) -> OSError | None:
         if not piece:
             return None
         await data.write(piece)
+
+
+def told(port: int, what: str, failure: Exception) -> bytes:
+    """What the client is told of a connection to a pod that failed."""
+    why = getattr(failure, "strerror", None) or failure
+    return f"error forwarding port {port} to {what}: {why}".encode()
 
 
 def is_port(text: str) -> bool:

@@ -17,7 +17,7 @@ from aiohttp import WSMsgType, web
 
 from podwire.serving import status
 from podwire.serving.status import Failure
-from podwire.serving.streaming.portforward import Connect, down, is_port, up
+from podwire.serving.streaming.portforward import Connect, down, is_port, told, up
 from podwire.serving.streaming.program import Limits, watch
 from podwire.serving.streaming.queue import ByteQueue
 from podwire.serving.streaming.tasks import cancelled, unless
@@ -96,8 +96,7 @@ class WebSocketForwarder:
                 await self.send(number, channel.port.to_bytes(2, "little"))
             failed = await self._joined(channel)
             if failed is not None:
-                text = f"error forwarding port {channel.port} to {self._what}: {failed}"
-                await self.send(channel.number + 1, text.encode())
+                await self.send(channel.number + 1, told(channel.port, self._what, failed))
         channel.incoming.abandon()
 
     async def _joined(self, channel: _Channel) -> Exception | None:
