@@ -391,6 +391,22 @@ async def test_initial_events_are_asked_for_once_where_the_server_has_none(abili
         assert sum("sendInitialEvents" in each.params for each in b.server.of("watch")) == 1
 
 
+async def test_initial_events_are_asked_for_not_older_than_what_is_known() -> None:
+    """I01; and the newest state once that version is too old."""
+    async with bench("a", watch_list=True) as b:
+        await b.watching()
+        b.world.update("a", x="1")
+        await b.clock.settle()
+        for trouble in (b"garbage\n", does.error(410, "Expired")):
+            await b.say(trouble)
+            await b.clock.advance(5)
+            await b.watching()
+        asked = [each.params for each in b.server.of("watch") if "sendInitialEvents" in each.params]
+        assert [each.get("resourceVersion", "") for each in asked] == ["", "102", ""]
+        assert {each["resourceVersionMatch"] for each in asked} == {"NotOlderThan"}
+        assert b.server.count("list") == 0
+
+
 async def test_lists_come_in_pages_of_500() -> None:
     async with bench("a", start=False) as b:
         informer = Informer(b.client, PODS, watch_list=False)
