@@ -305,6 +305,14 @@ async def test_pages_are_put_together_and_an_expired_one_is_replaced_by_all() ->
         assert "limit" not in server.of("list")[-1].params
 
 
+async def test_a_token_goes_without_a_version() -> None:
+    """A token carries its version; servers refuse both (API concepts, "Retrieving large results sets")."""
+    async with connected() as (_, server, client):
+        server.script.add("list", does.answers(b'{"kind":"ConfigMapList","apiVersion":"v1","items":[]}'))
+        await client.list(CONFIG_MAPS, limit=2, token="more", version="5", match="Exact")
+        assert server.requests[-1].params == {"limit": "2", "continue": "more"}
+
+
 async def test_watch_gives_events_and_ends_with_the_stream() -> None:
     async with connected() as (_, server, client):
         server.world.create("a")
