@@ -214,6 +214,20 @@ def test_what_no_cheap_look_sees_comes_back_too(start: Start, pod: Pod, tmp_path
     until(lambda: state() == before)
 
 
+@pytest.mark.parametrize("harm", ["-F FORWARD", "-F PODWIRE-FORWARD"])
+def test_f19_what_others_flush_of_iptables_comes_back(
+    start: Start, pod: Pod, tmp_path: Path, harm: str
+) -> None:
+    """No forwarding: a container engine has set the policy DROP, and the one rule past it is gone."""
+    lab.run("iptables-nft", "-P", "FORWARD", "DROP")
+    agent, netns = start(settings=QUICK), pod("one")
+    chained(agent, attach(agent, tmp_path, "one", netns), netns, type="firewall")
+    before = lab.run("iptables-nft", "-S")
+    assert "-j PODWIRE-FORWARD" in before
+    lab.run("iptables-nft", *harm.split())
+    until(lambda: lab.run("iptables-nft", "-S") == before)
+
+
 def test_the_guard_of_a_bridge_port_comes_back(start: Start, pod: Pod, tmp_path: Path) -> None:
     agent = start(settings=QUICK)
     config = {**lab.bridge(tmp_path), "macspoofchk": True}
@@ -337,6 +351,7 @@ def reboot(agent: Forked, *names: str) -> None:
 
 
 def test_what_lost_its_namespace_without_a_del_is_freed(start: Start, pod: Pod, tmp_path: Path) -> None:
+    """E05, E20: from the record alone; nobody else knows of the pod any more."""
     agent = start(settings=QUICK)
     attach(agent, tmp_path, "gone", pod("gone"), 8080)
     attach(agent, tmp_path, "stays", pod("stays"))
