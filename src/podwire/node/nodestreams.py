@@ -1,4 +1,4 @@
-"""The API server's streams of pods, answered by the node in the same process."""
+"""The streams of pods, as servers ask for them."""
 
 from __future__ import annotations
 
@@ -42,9 +42,13 @@ class NodeStreams:
         return _Program(session)
 
     async def attach(self, target: Target, options: ExecOptions) -> Process:
-        """The container's own output from now on."""
+        """The streams of the container's own program, from now on."""
         with _failures():
-            return podstreams.Attached(self._node, self._pod(target), target.container)
+            container = podstreams.running(self._node, self._pod(target), target.container)
+            session = await self._node.runtime.attach(container.id, stdin=options.stdin)
+            if options.size is not None:
+                await session.resize(*options.size)
+        return _Program(session)
 
     async def logs(self, target: Target, options: LogOptions) -> AsyncIterator[bytes]:
         """The container's log."""
