@@ -18,6 +18,7 @@ import pytest
 
 from podwire.agent.reconcile import Reconciler
 from podwire.agent.settings import Settings
+from podwire.cli.__main__ import main
 from tests.agent import lab
 from tests.agent.conftest import Pod, Start
 from tests.agent.helpers import ROOT, Forked, Process, ask, cni
@@ -378,41 +379,40 @@ def test_a_namespace_that_only_lost_its_name_keeps_its_network(
 
 
 def test_gc_lists_and_then_removes(
-    process: Callable[..., Process], pod: Pod, root: Path, tmp_path: Path
+    process: Callable[..., Process],
+    pod: Pod,
+    root: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     agent = process()
     attach(agent, tmp_path, "gone", pod("gone"), 8080)
     attach(agent, tmp_path, "stays", pod("stays"))
     lab.run("ip", "netns", "delete", "gone")
 
-    def podwire(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "podwire", *words, "--root", str(root)],
-            env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    def podwire(*words: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        return main([*words, "--root", str(root)]), *capfd.readouterr()
 
-    listed = podwire("gc", "--dry-run")
-    assert listed.returncode == 0
-    assert [line.split()[1:4] + line.split()[-2:] for line in listed.stdout.splitlines()[1:]] == [
+    status, listed, _ = podwire("gc", "--dry-run")
+    assert status == 0
+    assert [line.split()[1:4] + line.split()[-2:] for line in listed.splitlines()[1:]] == [
         ["gone", "eth0", "portmap", "would", "go"],
         ["gone", "eth0", "bridge", "would", "go"],
     ]
     assert len(agent.attachments()) == 3
-    done = json.loads(podwire("gc", "-o", "json").stdout)
+    done = json.loads(podwire("gc", "-o", "json")[1])
     assert [(one["plugin"], one["error"]) for one in done] == [("portmap", ""), ("bridge", "")]
     assert [one["containerID"] for one in agent.attachments()] == ["stays"]
-    assert podwire("gc").stderr == "nothing to remove\n"
-    told = podwire("agent", "status").stdout
+    assert podwire("gc")[2] == "nothing to remove\n"
+    told = podwire("agent", "status")[1]
     assert f"agent, process {agent.pid}" in told
     assert "attachments  1\n" in told
-    second = podwire("agent")
-    assert second.returncode == 1
-    assert second.stderr.startswith(f"error: an agent runs already, as process {agent.pid}\n")
+    status, _, said = podwire("agent")
+    assert status == 1
+    assert said.startswith(f"error: an agent runs already, as process {agent.pid}\n")
     assert agent.end() == 0
-    assert "no agent answers on" in podwire("agent", "status").stderr
+    assert "no agent answers on" in podwire("agent", "status")[2]
 
 
 def test_systemd_is_told_when_it_can_serve(process: Callable[..., Process], tmp_path: Path) -> None:
