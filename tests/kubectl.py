@@ -159,6 +159,10 @@ class Stock:
         """What it prints with ``-o json``."""
         return json.loads(self(*arguments, "-o", "json"))
 
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        """It, with the streams that ``options`` say (subprocess.Popen), as text."""
+        return subprocess.Popen(self.line(*arguments), text=True, env=self.environment, **options)
+
     def beside(self, *arguments: str, terminal: tuple[int, int] | None = None) -> Beside:
         """It, while the test goes on."""
         return Beside(self.line(*arguments), self.environment, terminal)

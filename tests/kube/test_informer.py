@@ -59,6 +59,25 @@ async def test_k2_failing_is_told_in_seconds_for_a_liveness_probe() -> None:
         assert b.informer.reflector.failing_for == 0
 
 
+async def test_k2_a_stream_that_lasts_is_well_though_it_has_nothing_to_tell() -> None:
+    async with bench("a") as b:
+        well: list[float] = []
+        b.informer.reflector._when_well = lambda: well.append(b.clock.monotonic())
+        await b.watching()
+        assert well == []
+        await b.server.stop()
+        await b.clock.advance(20)
+        await b.server.start()
+        await b.watching()
+        assert b.informer.reflector.failing_for >= 20
+        await b.clock.advance(1)
+        assert b.informer.reflector.failing_for == 0
+        assert well == [b.clock.monotonic()]
+        await b.clock.advance(100)
+        assert len(well) == 1
+        assert b.server.count("list") == 1
+
+
 async def test_k3_resync_says_everything_again_to_who_asked_at_a_moment_of_his_own() -> None:
     async with bench("a", "b") as b:
         told: dict[str, list[float]] = {"one": [], "two": [], "never": []}
@@ -78,6 +97,34 @@ async def test_k3_resync_says_everything_again_to_who_asked_at_a_moment_of_his_o
         assert 120 <= told["one"][0] <= 133
         assert told["one"][0] != told["two"][0]
         assert b.server.count("list") == before
+
+
+async def test_k3_a_handler_that_is_slower_than_its_resyncs_is_not_buried_under_them() -> None:
+    async with bench("a", "b") as b:
+        resynced: list[str] = []
+
+        async def slow(change: Change[Pod]) -> None:
+            if change.resync:
+                await b.clock.sleep(300)
+                resynced.append(change.key)
+
+        b.informer.add_handler(slow, resync=60)
+        await b.watching()
+        await b.clock.advance(1000)
+        assert resynced == ["default/a", "default/b", "default/a"]
+        assert len(b.informer._pending) <= 2
+
+
+async def test_k3_a_resync_that_is_asked_for_late_comes_in_its_time() -> None:
+    async with bench("a") as b:
+        await b.watching()
+        await b.clock.advance(5000)
+        told: list[float] = []
+        b.informer.add_handler(
+            lambda change: told.append(b.clock.monotonic()) if change.resync else None, resync=60
+        )
+        await b.clock.advance(70)
+        assert len(told) == 1
 
 
 async def test_k6_handlers_are_told_in_order_and_one_failing_does_not_stop_the_others() -> None:
@@ -138,6 +185,27 @@ async def test_a_handler_is_synced_after_all_initial_adds() -> None:
         assert seen == [False, False]
         await b.clock.settle()
         assert registration.synced
+
+
+async def test_what_a_handler_is_being_told_is_not_told_yet() -> None:
+    async with bench("a") as b:
+        await b.watching()
+        told = asyncio.Event()
+
+        async def slow(change: Change[Pod]) -> None:
+            await b.clock.sleep(5)
+            told.set()
+
+        b.informer.add_handler(slow)
+        await b.clock.advance(1)
+        waiting = asyncio.create_task(b.informer.wait_told())
+        await b.clock.advance(3)
+        assert not waiting.done()
+        await b.clock.advance(1)
+        assert told.is_set()
+        assert waiting.done()
+        async with asyncio.timeout(1):
+            await b.informer.wait_told()
 
 
 async def test_slow_handlers_hold_the_stream_back_and_nothing_is_lost(

@@ -142,6 +142,34 @@ async def test_k7_work_that_does_not_end_is_ended_with_its_process() -> None:
         assert s.leader == "two"
 
 
+async def test_k7_who_is_told_to_end_twice_ends_its_work_and_gives_the_role_back_all_the_same() -> None:
+    async with stage("one", "two") as s:
+        s.stopping = 6.0
+        await s.clock.advance(5)
+        s.tasks["one"].cancel()
+        await s.clock.advance(1)
+        s.tasks["one"].cancel()
+        await s.clock.advance(4)
+        assert s.leader == "one"
+        assert not s.tasks["one"].done()
+        await s.clock.advance(4)
+        assert s.tasks["one"].cancelled()
+        assert s.leader == "two"
+        assert not s.overran
+
+
+async def test_k7_work_that_ignores_being_told_twice_is_ended_with_its_process() -> None:
+    async with stage("one", "two") as s:
+        s.stopping = 60.0
+        await s.clock.advance(5)
+        s.tasks["one"].cancel()
+        await s.clock.advance(1)
+        s.tasks["one"].cancel()
+        await s.clock.advance(20)
+        assert s.overran == ["one"]
+        assert s.leader == "two"
+
+
 async def test_k7_proof_of_the_role_ends_with_the_last_renewal() -> None:
     async with stage("one") as s:
         await s.clock.advance(9)

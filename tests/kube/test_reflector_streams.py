@@ -86,6 +86,29 @@ async def object_that_cannot_be_decoded(b: Bench) -> None:
     b.world.update("a", mended="yes")
 
 
+@scenario("BadAnswer", lists=0, watches=0, seconds=0)
+async def object_that_cannot_be_decoded_is_deleted(b: Bench) -> None:
+    b.server.mute = True
+    gone = b.world.delete("a")
+    await b.say(event_line("DELETED", {**gone, "spec": []}))
+    b.server.mute = False
+    assert [(each.type, each.key) for each in b.changes[3:]] == [("delete", "default/a")]
+    b.world.create("a")
+
+
+@scenario("BadAnswer", "BadAnswer", lists=1, watches=1, seconds=2)
+async def item_that_can_be_decoded_no_longer_stays_as_it_was(b: Bench) -> None:
+    items = b.server.page(b.world.version)["items"]
+    bad = [{**each, "spec": []} if each["metadata"]["name"] == "b" else each for each in items]
+    b.server.script.add("list", does.page(b.server, items=bad))
+    await b.say(b"garbage\n")
+    await b.until(lambda: b.server.count("list") == 2 and b.server.open_watches == 1)
+    assert "default/b" in b.informer.store
+    b.world.update("b", mended="yes")
+    await b.settled()
+    assert [(each.type, each.key) for each in b.changes[3:]] == [("update", "default/b")]
+
+
 @scenario("BadAnswer", lists=1, watches=1, seconds=2)
 async def line_that_is_not_json(b: Bench) -> None:
     await b.say(b"<html>\n")

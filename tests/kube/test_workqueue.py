@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from podwire.kube.clock import VirtualClock
 from podwire.kube.workqueue import Delays, ShutDown, WorkQueue, work
+from tests.kube.reflecting import QuickClock as VirtualClock
 
 
 async def take(queue: WorkQueue[str, int], *, done: bool = True) -> tuple[str, int]:
@@ -121,6 +121,63 @@ async def test_k5_a_key_that_is_dropped_is_not_tried_again() -> None:
         await queue.drained()
 
 
+async def test_k5_a_key_that_is_dropped_does_not_wait_for_its_turn_to_be_tried_again() -> None:
+    clock = VirtualClock()
+    queue: WorkQueue[str, int] = WorkQueue(clock=clock, qps=1, burst=1)
+    queue.retry("first", 1)
+    queue.retry("gone", 1)
+    assert "gone" in queue
+    queue.drop("gone")
+    assert "gone" not in queue
+    await clock.advance(100)
+    assert await take(queue) == ("first", 1)
+    assert len(queue) == 0
+    async with asyncio.timeout(1):
+        await queue.drained()
+
+
+async def test_k8_what_is_to_be_looked_at_now_and_then_is_whatever_else_happens_to_it() -> None:
+    """Reconciled each 600 s, as a result asks for it: also after failures and changes in between."""
+    clock = VirtualClock()
+    queue: WorkQueue[str, int] = WorkQueue(clock=clock, delays=Delays(initial=1.0, jitter=0.0))
+    looked: list[tuple[float, int]] = []
+
+    async def reconcile(key: str, value: int) -> float:
+        looked.append((clock.monotonic(), value))
+        if len(looked) == 2:
+            raise OSError("not now")
+        return 600.0
+
+    running = asyncio.create_task(work(queue, reconcile, workers=2))
+    queue.add("balancer", 1)
+    await clock.advance(700)
+    queue.add("balancer", 2)
+    await clock.advance(1200)
+    assert looked == [(0, 1), (600, 1), (601, 1), (700, 2), (1201, 2), (1801, 2)]
+    queue.shut_down()
+    async with asyncio.timeout(5):
+        await running
+
+
+async def test_k4_what_was_due_later_does_not_bring_an_old_value_back() -> None:
+    for qps in (None, 1):
+        clock = VirtualClock()
+        delays = Delays(initial=30.0, jitter=0.0)
+        queue: WorkQueue[str, int] = WorkQueue(clock=clock, delays=delays, qps=qps, burst=1)
+        queue.retry("failed", 1)
+        queue.add_after("due", 1, 30)
+        queue.retry("failed too", 1)
+        for key in ("failed", "due", "failed too"):
+            queue.add(key, 2)
+        assert [await take(queue) for _ in range(3)] == [("failed", 2), ("due", 2), ("failed too", 2)]
+        await clock.advance(60)
+        assert sorted([await take(queue) for _ in range(len(queue))]) == [
+            ("due", 2),
+            ("failed", 2),
+            ("failed too", 2),
+        ]
+
+
 async def test_retries_of_all_keys_together_are_limited() -> None:
     clock = VirtualClock()
     queue: WorkQueue[int, int] = WorkQueue(clock=clock, qps=10, burst=5, delays=Delays(initial=0.001))
@@ -143,6 +200,15 @@ async def test_shut_down_gives_what_waits_and_then_ends() -> None:
     assert await take(queue) == ("a", 1)
     with pytest.raises(ShutDown):
         await queue.get()
+    async with asyncio.timeout(1):
+        await queue.drained()
+
+
+async def test_shut_down_is_the_end_also_of_what_waits_for_its_turn_to_be_tried_again() -> None:
+    queue: WorkQueue[int, int] = WorkQueue(clock=VirtualClock(), qps=1, burst=1)
+    for key in range(3):
+        queue.retry(key, 1)
+    queue.shut_down()
     async with asyncio.timeout(1):
         await queue.drained()
 
@@ -255,5 +321,70 @@ def test_every_newest_value_is_worked_on_and_no_key_by_two(script: list[tuple[st
             got, found = await take(queue)
             assert newest.pop(got) == found
         assert not newest
+
+    asyncio.run(play())
+
+
+STEPS = ("add", "after", "get", "done", "fail", "drop", "pass")
+
+
+@example([("add", "a"), ("after", "a"), ("pass", "a")], None)
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(STEPS), st.sampled_from("abc")), max_size=40),
+    st.sampled_from((None, 2.0)),
+)
+def test_k4_whatever_waits_fails_and_is_due_the_newest_value_comes_and_none_goes_back(
+    script: list[tuple[str, str]], qps: float | None
+) -> None:
+    async def play() -> None:
+        clock = VirtualClock()
+        delays = Delays(initial=1.0, maximum=8.0)
+        queue: WorkQueue[str, int] = WorkQueue(clock=clock, delays=delays, qps=qps, burst=1)
+        given: dict[str, int] = {}
+        worked: dict[str, int] = {}
+        working: dict[str, int] = {}
+
+        async def get() -> str:
+            key, value = await take(queue, done=False)
+            assert key not in working
+            assert worked.get(key, -1) <= value <= given[key], "a value came back"
+            worked[key] = working[key] = value
+            return key
+
+        for number, (step, key) in enumerate(script):
+            if step == "add":
+                given[key] = number
+                queue.add(key, number)
+            elif step == "after":
+                given[key] = number
+                queue.add_after(key, number, 3)
+            elif step == "get" and len(queue):
+                await get()
+            elif step == "fail" and key in working:
+                queue.retry(key, working.pop(key))
+                queue.done(key)
+            elif step == "done" and key in working:
+                del working[key]
+                queue.forget(key)
+                queue.done(key)
+            elif step == "drop":
+                queue.drop(key)
+                if key in given:
+                    worked[key] = given[key]
+            elif step == "pass":
+                await clock.advance(2)
+        for key in working:
+            queue.done(key)
+        working.clear()
+        for _ in range(30):
+            await clock.advance(1)
+            while len(queue):
+                queue.done(await get())
+                working.clear()
+        assert worked == given
+        assert not any(key in queue for key in given)
+        async with asyncio.timeout(1):
+            await queue.drained()
 
     asyncio.run(play())

@@ -12,10 +12,12 @@ from podwire.kube.config import Config
 from podwire.kube.defaults import CONFIG_SOURCE
 from podwire.kube.objects import Pod
 from podwire.kube.resource import PODS
+from podwire.kube.testing import ScriptedServer, World
 from podwire.sources.api import APISource
 from podwire.sources.mux import Mux
 from podwire.sources.problems import Reason
 from podwire.sources.updates import API, Op, Snapshot
+from tests.kube.reflecting import QuickClock
 from tests.node.member import RAW_PODS, api_pod, cluster
 from tests.sources.helpers import Watched
 
@@ -98,6 +100,31 @@ async def test_a_server_that_is_away_is_a_problem_and_the_pods_stay() -> None:
     assert [p.metadata.name for p in snapshot.pods] == ["one"]
     assert snapshot.problems[0].reason is Reason.FAILED_READ and snapshot.problems[0].kept
     assert mux.pods() == (pod,)
+
+
+async def test_a_trouble_that_is_over_is_listed_no_longer_though_no_pod_has_changed() -> None:
+    clock, world = QuickClock(), World()
+    world.create("one", spec={"nodeName": "node", "containers": [{"name": "c", "image": "i"}]})
+    async with (
+        ScriptedServer(world, clock) as server,
+        Client(server.config, clock=clock) as client,
+        running(client, set_event()) as (watched, told),
+    ):
+        await clock.advance(5)
+        await server.stop()
+        await clock.advance(5)
+        away = watched.snapshots[-1]
+        await server.start()
+        await clock.advance(60)
+        server.reset_watches()
+        await clock.settle()
+        reset = watched.snapshots[-1]
+        await clock.advance(5)
+    assert [p.reason for p in away.problems] == [p.reason for p in reset.problems] == [Reason.FAILED_READ]
+    assert watched.snapshots[-1].problems == ()
+    assert all(s.pods == watched.snapshots[0].pods for s in watched.snapshots)
+    assert len(told) == 1
+    assert server.count("list") == 0
 
 
 async def test_a_server_that_never_answered_does_not_make_the_source_seen(tmp_path: Path) -> None:

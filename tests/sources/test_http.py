@@ -14,6 +14,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from podwire.kube.defaults import CONFIG_HASH
+from podwire.kube.testing import ScriptedServer, World
+from podwire.kube.testing import misbehaviour as does
 from podwire.sources.http import HTTPSource, shown_url
 from podwire.sources.mux import Mux
 from podwire.sources.problems import Reason
@@ -181,6 +183,15 @@ async def test_a_server_that_is_not_there_or_does_not_answer_in_time() -> None:
     assert not (await polled(HTTPSource(s.url(), "n"))).complete
 
 
+async def test_an_answer_that_is_cut_off_is_told_in_plain_words() -> None:
+    whole = manifest("web").encode()
+    async with ScriptedServer(World()) as server:
+        server.script.add("any", does.answers(whole, "text/yaml"), does.cut_off(whole))
+        snapshot = await polled(HTTPSource(f"http://127.0.0.1:{server.port}/pod", "n"), 2)
+    assert names(snapshot) == ["web-n"]
+    assert [p.message for p in snapshot.problems] == ["the connection ended in the middle of the answer"]
+
+
 async def test_one_bad_item_rejects_all_and_the_last_good_pods_stay() -> None:
     async with site() as s:
         s.text(manifest("web"))
@@ -316,6 +327,13 @@ async def test_of_two_urls_with_the_same_pod_the_first_counts_and_all_must_answe
         two.status = 500
         snapshot = await polled(HTTPSource([one.url(), two.url()], "n"))
         assert names(snapshot) == ["web-n"] and not snapshot.complete
+
+
+async def test_by_itself_it_asks_each_20_s_for_10_s_at_most() -> None:
+    source = HTTPSource("http://example.org/pods", "n")
+    assert source.poll_interval == 20.0
+    async with source.session() as session:
+        assert session.timeout.total == 10.0
 
 
 async def test_it_polls_at_once_and_again_and_tells_only_changes() -> None:

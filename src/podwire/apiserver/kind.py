@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from podwire.apiserver import naming
-from podwire.apiserver.status import Cause
+from podwire.serving.status import Cause
 
 if TYPE_CHECKING:
     from podwire.apiserver.patch.shape import Shape

@@ -16,7 +16,7 @@ from podwire.kube import config as configuration
 from podwire.kube.calls import TIMEOUT, TRIES, Answer, Calls, is_json, query
 from podwire.kube.clock import Clock, SystemClock
 from podwire.kube.config import Config
-from podwire.kube.decode import Page, decode_object, decode_page
+from podwire.kube.decode import Identity, Page, decode_object, decode_page
 from podwire.kube.errors import BadAnswer, DeadlinePassed, Expired
 from podwire.kube.ratelimit import Priority, TokenBucket
 from podwire.kube.resource import Resource
@@ -152,7 +152,7 @@ class Client:
         """
         items: list[T] = []
         token = ""
-        unreadable = 0
+        unreadable: tuple[Identity, ...] = ()
         while True:
             try:
                 found = await self.list(

@@ -54,26 +54,40 @@ class _Head(Lenient, frozen=True, kw_only=True):
     kind: str = ""
 
 
+class Identity(typing.NamedTuple):
+    """What tells an object, and a state of it, from others."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: str
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``, or ``name`` for what has no namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
 class Page(Struct, Generic[T], frozen=True):
     """A list, or a page of one. ``token`` is empty on the last page; ``remaining`` is None where unknown.
 
-    ``unreadable`` counts the items that could not be decoded and are left out.
+    ``unreadable`` are the items that could not be decoded and are left out, as far as they tell who they are.
     """
 
     items: list[T]
     version: str
     token: str = ""
     remaining: int | None = None
-    unreadable: int = 0
+    unreadable: tuple[Identity, ...] = ()
 
 
 class WatchEvent(Struct, Generic[T], frozen=True):
     """One event of a watch.
 
     ``type`` is ADDED, MODIFIED, DELETED or BOOKMARK. ``object`` is None for a bookmark and for an object of
-    another type than was asked for or that cannot be decoded; ``problem`` tells which. ``version`` is the
-    resource version, empty where the object has none. ``initial_end`` marks the bookmark after the initial
-    events.
+    another type than was asked for or that cannot be decoded; ``problem`` tells which, and ``unreadable`` who
+    it is if it is of the type. ``version`` is the resource version, empty where the object has none.
+    ``initial_end`` marks the bookmark after the initial events.
     """
 
     type: str
@@ -81,6 +95,7 @@ class WatchEvent(Struct, Generic[T], frozen=True):
     version: str
     initial_end: bool = False
     problem: str = ""
+    unreadable: Identity | None = None
 
 
 _status = msgspec.json.Decoder(Status)
@@ -219,19 +234,37 @@ def decode_page(resource: Resource[T], data: bytes) -> Page[T]:
         raise BadAnswer(f"a {resource.kind}List was expected, {raw.kind or 'nothing'} came")
     decode = resource.reader or decoder(resource.type)
     items: list[T] = []
-    unreadable = 0
+    unreadable: list[Identity] = []
     for each in raw.items or ():
         try:
             found = decode(each)
         except msgspec.MsgspecError:
-            unreadable += 1
+            unreadable.append(_who(each))
             continue
         if isinstance(found, dict):
             found.setdefault("apiVersion", resource.api_version)
             found.setdefault("kind", resource.kind)
         items.append(found)
     meta = raw.metadata
-    return Page(items, meta.resource_version, meta.continue_ or "", meta.remaining_item_count, unreadable)
+    return Page(
+        items, meta.resource_version, meta.continue_ or "", meta.remaining_item_count, tuple(unreadable)
+    )
+
+
+def _who(data: Raw) -> Identity:
+    """Who an object is that cannot be decoded whole; all empty where not even that can be told."""
+    try:
+        return identity(_identified.decode(data))
+    except msgspec.MsgspecError:
+        return Identity("", "", "", "")
+
+
+def _is_of(resource: Resource[T], data: Raw) -> bool:
+    try:
+        head = _head.decode(data)
+    except msgspec.MsgspecError:
+        return False
+    return head.kind == resource.kind and head.api_version == resource.api_version
 
 
 def decode_event(resource: Resource[T], line: bytes) -> WatchEvent[T]:
@@ -251,7 +284,8 @@ def decode_event(resource: Resource[T], line: bytes) -> WatchEvent[T]:
     try:
         found = decode_object(resource, event.object)
     except BadAnswer as error:
-        return WatchEvent(event.type, None, "", problem=str(error))
+        who = _who(event.object) if _is_of(resource, event.object) else None
+        return WatchEvent(event.type, None, "", problem=str(error), unreadable=who)
     return WatchEvent(event.type, found, identity(found).version)
 
 
@@ -269,20 +303,6 @@ _bookmark = msgspec.json.Decoder(_Bookmark)
 
 def _error_event(data: Raw) -> ApiError:
     return api_error(decode_status(bytes(data), 500))
-
-
-class Identity(typing.NamedTuple):
-    """What tells an object, and a state of it, from others."""
-
-    namespace: str
-    name: str
-    uid: str
-    version: str
-
-    @property
-    def key(self) -> str:
-        """``namespace/name``, or ``name`` for what has no namespace."""
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 def identity(found: object) -> Identity:

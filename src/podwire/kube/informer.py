@@ -113,6 +113,8 @@ class Registration(Generic[T]):
     """Whether the handler has been told all that was there when it came, or when the informer began."""
     failures: int = 0
     next_resync: float = 0.0
+    resyncing: int = 0
+    """How much of a resync the handler has not been told yet."""
 
     def remove(self) -> None:
         """Tell the handler nothing more."""
@@ -156,9 +158,13 @@ class Informer(Generic[T]):
         self._random = rng or random.Random()
         self._handlers: list[Registration[T]] = []
         self._pending: deque[tuple[Registration[T] | None, Change[T] | None]] = deque()
+        self._telling = 0
+        """Changes that were taken out for the handlers, told or being told."""
+        self._told = 0
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._synced = asyncio.Event()
+        self._resync_wanted = asyncio.Event()
 
     @property
     def synced(self) -> bool:
@@ -169,9 +175,10 @@ class Informer(Generic[T]):
         """Return once the store has been filled."""
         await self._synced.wait()
 
-    async def wait_told(self, registration: Registration[T] | None = None) -> None:
-        """Return once the handlers were told all that is pending now."""
-        while self._pending:
+    async def wait_told(self) -> None:
+        """Return once the handlers were told all that is pending now, and are done with it."""
+        last = self._telling + len(self._pending)
+        while self._told < last:
             self._room.clear()
             await self._room.wait()
 
@@ -190,6 +197,7 @@ class Informer(Generic[T]):
             self._pending.append((made, None))
         self._handlers.append(made)
         self._wake.set()
+        self._resync_wanted.set()
         return made
 
     def remove_handler(self, registration: Registration[T]) -> None:
@@ -229,8 +237,10 @@ class Informer(Generic[T]):
         while True:
             while self._pending:
                 registration, change = self._pending.popleft()
+                self._telling += 1
                 if registration is not None and registration in self._handlers:
                     await self._tell_one(registration, change)
+                self._told += 1
                 if not self._room.is_set() and len(self._pending) < MOST_PENDING:
                     self._room.set()
             self._wake.clear()
@@ -248,18 +258,24 @@ class Informer(Generic[T]):
         except Exception:  # noqa: BLE001 (handlers are others' code: one failing is not the others' fault)
             registration.failures += 1
             _log.exception("%s %s: a handler failed at %s", self._plural, change.key, change.type)
+        finally:
+            registration.resyncing -= change.resync
 
     async def _resync(self) -> None:
         while True:
-            due = [each.next_resync for each in self._handlers if each.resync]
+            self._resync_wanted.clear()
             now = self._clock.monotonic()
-            wait = min(due) - now if due else 3600.0
-            if wait > 0:
-                await self._clock.sleep(min(wait, 1.0) if due else 1.0)
+            asked = [each for each in self._handlers if each.resync]
+            next_due = min((each.next_resync for each in asked), default=None)
+            if next_due is None or next_due > now:
+                await self._clock.wait(self._resync_wanted, None if next_due is None else next_due - now)
                 continue
-            for registration in [each for each in self._handlers if each.resync and each.next_resync <= now]:
+            for registration in [each for each in asked if each.next_resync <= now]:
                 registration.next_resync = now + registration.resync
+                if registration.resyncing:
+                    continue  # a handler that is slower than its resyncs gets one after the other
                 for item in self.store.all_sealed():
+                    registration.resyncing += 1
                     self._pending.append((registration, Change("update", item, item, resync=True)))
             self._wake.set()
 

@@ -144,11 +144,7 @@ class LeaderElector:
             await asyncio.wait((task, renewing), return_when=asyncio.FIRST_COMPLETED)
             finished = task.done()
         finally:
-            await self._stop(task, leadership)
-            renewing.cancel()
-            await asyncio.gather(renewing, return_exceptions=True)
-            if task.done():
-                await self._release()
+            await self._end(task, renewing, leadership)
         if not task.done():
             return (
                 True  # it has overrun, and the process goes on against all advice: no second work beside it
@@ -158,6 +154,33 @@ class LeaderElector:
             if error is not None:
                 raise error
         return finished
+
+    async def _end(
+        self, task: asyncio.Future[None], renewing: asyncio.Future[None], leadership: Leadership
+    ) -> None:
+        """End the work, then the renewals, and give the role back; cancellation does not cut that short.
+
+        One that comes meanwhile ends the renewals: the work has what is left of the term.
+        """
+        ending = asyncio.ensure_future(self._give_up(task, renewing, leadership))
+        cancelled: asyncio.CancelledError | None = None
+        while not ending.done():
+            try:
+                await asyncio.shield(ending)
+            except asyncio.CancelledError as error:
+                cancelled = error
+                renewing.cancel()
+        if cancelled is not None:
+            raise cancelled
+
+    async def _give_up(
+        self, task: asyncio.Future[None], renewing: asyncio.Future[None], leadership: Leadership
+    ) -> None:
+        await self._stop(task, leadership)
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
+        if task.done():
+            await self._release()
 
     async def _stop(self, task: asyncio.Future[None], leadership: Leadership) -> None:
         """End the work before another may begin; while the role is renewed it has time."""

@@ -20,24 +20,18 @@ from typing import Generic, TypeVar
 from podwire.kube.backoff import Backoff
 from podwire.kube.client import PAGE, Client
 from podwire.kube.clock import deadline
-from podwire.kube.decode import Page, WatchEvent, sealing
+from podwire.kube.decode import Identity, Page, WatchEvent, sealing
 from podwire.kube.errors import (
     ApiError,
     BadAnswer,
     ConnectionFailed,
     ConnectionRefused,
     Expired,
-    Forbidden,
-    InternalError,
     KubeError,
-    NotFound,
-    ServerTimeout,
-    ServiceUnavailable,
-    Timeout,
     TooManyRequests,
-    Unauthorized,
 )
 from podwire.kube.ratelimit import Priority
+from podwire.kube.remedies import is_too_old, only_waiting_helps
 from podwire.kube.resource import Resource
 from podwire.kube.sealed import Sealed
 from podwire.kube.store import Sink
@@ -104,7 +98,8 @@ class _Progress:
 class Reflector(Generic[T]):
     """``run`` fills ``sink`` until it is cancelled, with one request at a time.
 
-    ``problem`` is called with each error and for each event that was passed over.
+    ``problem`` is called with each error and for each event that was passed over, ``well`` when all is well
+    again after errors.
     """
 
     def __init__(
@@ -119,6 +114,7 @@ class Reflector(Generic[T]):
         page: int = PAGE,
         watch_list: bool = True,
         problem: Callable[[KubeError], None] | None = None,
+        well: Callable[[], None] | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.resource = sealing(resource)
@@ -135,6 +131,7 @@ class Reflector(Generic[T]):
         self._fields = fields
         self._page = page
         self._problem = problem
+        self._when_well = well
         self._random = rng or random.Random()
         self._backoff = Backoff(self._clock, rng=self._random)
         self._opening_backoff = Backoff(self._clock, rng=self._random)
@@ -175,6 +172,11 @@ class Reflector(Generic[T]):
         if self._problem is not None:
             self._problem(error)
 
+    def _well(self) -> None:
+        failing, self._state.failing_since = self._state.failing_since, None
+        if failing is not None and self._when_well is not None:
+            self._when_well()
+
     def _delay(self, error: KubeError) -> float:
         opening = isinstance(error, ConnectionRefused | TooManyRequests)
         delay = (self._opening_backoff if opening else self._backoff).next()
@@ -207,11 +209,11 @@ class Reflector(Generic[T]):
                 if isinstance(error, TimeoutError):
                     self._state.streaming = False  # it does not know initial events, and told nobody
                     return False
-                if not isinstance(error, KubeError) or _wait_for_server(error):
+                if not isinstance(error, KubeError) or only_waiting_helps(error):
                     raise
-                if isinstance(error, WentBack) or (_too_old(error) and asked == ""):
+                if isinstance(error, WentBack) or (is_too_old(error) and asked == ""):
                     raise
-                if _too_old(error):
+                if is_too_old(error):
                     self._state.consistent = True
                     continue
                 if isinstance(error, ApiError):
@@ -237,6 +239,10 @@ class Reflector(Generic[T]):
                     return found, event.version
             elif event.object is None:
                 self._skip(event.problem)
+                if event.unreadable is not None and event.type == "DELETED":
+                    found.pop(event.unreadable.key, None)
+                elif event.unreadable is not None:
+                    self._keep(found, event.unreadable)
             elif event.type == "DELETED":
                 found.pop(event.object.key, None)
             else:
@@ -247,7 +253,7 @@ class Reflector(Generic[T]):
         try:
             items, version = await self._pages(asked, self._page)
         except ApiError as error:
-            if not _too_old(error) or asked == "":
+            if not is_too_old(error) or asked == "":
                 raise
             self._state.consistent = True
             asked = ""
@@ -269,8 +275,9 @@ class Reflector(Generic[T]):
                 return await self._pages("", 0)
             for item in page.items:
                 self._collect(found, item)
-            for _ in range(page.unreadable):
-                self._skip("an item could not be decoded")
+            for who in page.unreadable:
+                self._skip(f"{self.resource.kind} {who.key}: it could not be decoded")
+                self._keep(found, who)
             if not page.token:
                 return found, page.version
             if page.token == token or not page.items:
@@ -296,6 +303,12 @@ class Reflector(Generic[T]):
         known = self._sink.get(item.key)
         found[item.key] = known if known is not None and known.same(item) else item
 
+    def _keep(self, found: dict[str, Sealed[T]], who: Identity) -> None:
+        """An item that cannot be decoded is there all the same: it stays as it was known."""
+        known = self._sink.get(who.key)
+        if known is not None and known.uid == who.uid:
+            found.setdefault(who.key, known)
+
     def _accept(self, items: dict[str, Sealed[T]], version: str) -> None:
         """Replace all by a list, unless it is older than what is known."""
         if not version:
@@ -306,7 +319,7 @@ class Reflector(Generic[T]):
         self.synced = True
         self._state.relist = False
         self._state.consistent = False
-        self._state.failing_since = None
+        self._well()
 
     def _refuse_older(self, items: dict[str, Sealed[T]], version: str) -> None:
         older = is_older(version, self.version) or any(
@@ -355,7 +368,7 @@ class Reflector(Generic[T]):
             except KubeError as error:
                 await stream.close()
                 self._state.relist = not isinstance(error, ConnectionRefused | TooManyRequests)
-                self._state.consistent = _too_old(error)
+                self._state.consistent = is_too_old(error)
                 return error
             self._stream = stream
         try:
@@ -367,33 +380,36 @@ class Reflector(Generic[T]):
         began = self._clock.monotonic()
         progressed = False
         broken: KubeError | None = None
+        # A stream that lasts is well, whether or not there is anything to tell in it.
+        lasting = self._clock.call_later(SHORT, self._well)
         try:
             async with deadline(self._clock, self._seconds + WATCH_MARGIN):
                 async for event in stream:
                     progressed = self._take(event) or progressed
-                    if self._state.failing_since is not None and progressed:
-                        self._state.failing_since = None
+                    if progressed:
+                        self._well()
                     await self._sink.ready()
         except TimeoutError:
             pass  # the server should have closed it
         except ApiError as error:
             self._state.relist = not isinstance(error, TooManyRequests)
-            self._state.consistent = _too_old(error)
+            self._state.consistent = is_too_old(error)
             return error
         except BadAnswer as error:
             self._state.relist = True
             return error
         except ConnectionFailed as error:
             broken = error
+        finally:
+            lasting.cancel()
         return self._ended(self._clock.monotonic() - began, progressed, broken)
 
     def _ended(self, lived: float, progressed: bool, broken: KubeError | None) -> KubeError | None:
         """What follows a stream that is over: the next at once (None), or a delay."""
         if lived >= SHORT:
             self._state.short = 0
-            self._state.failing_since = None
-            if broken is not None and self._problem is not None:
-                self._problem(broken)
+            if broken is not None:
+                self._failed(broken)
             return None
         if broken is not None:
             return broken
@@ -414,7 +430,7 @@ class Reflector(Generic[T]):
             return self._advance(event.version)
         if event.object is None:
             self._skip(event.problem)
-            return False
+            return event.type == "DELETED" and self._take_end(event.unreadable)
         self.counts.events += 1
         new = event.object
         known = self._sink.get(new.key)
@@ -427,6 +443,15 @@ class Reflector(Generic[T]):
         else:
             self._sink.put(new)
         self._advance(new.version)
+        return True
+
+    def _take_end(self, who: Identity | None) -> bool:
+        """The deletion of an object whose last state cannot be decoded; whether it was there."""
+        known = self._sink.get(who.key) if who is not None else None
+        if who is None or known is None or not is_newer(who.version, known.version):
+            return False
+        self._sink.delete(known)
+        self._advance(who.version)
         return True
 
     def _is_stale(self, kind: str, new: Sealed[T], known: Sealed[T] | None) -> bool:
@@ -457,25 +482,3 @@ class Reflector(Generic[T]):
         self.counts.skipped += 1
         if self._problem is not None:
             self._problem(BadAnswer(problem))
-
-
-def _too_old(error: KubeError) -> bool:
-    """Whether the version that was asked for is one that the server does not have, any more or yet."""
-    return isinstance(error, Expired) or (isinstance(error, ApiError) and error.version_too_large)
-
-
-def _wait_for_server(error: KubeError) -> bool:
-    """Whether asking for something else would not help: nobody answers, or the server cannot just now."""
-    if _too_old(error):
-        return False
-    return not isinstance(error, ApiError | BadAnswer) or isinstance(
-        error,
-        TooManyRequests
-        | ServiceUnavailable
-        | InternalError
-        | ServerTimeout
-        | Timeout
-        | NotFound
-        | Forbidden
-        | Unauthorized,
-    )

@@ -109,7 +109,7 @@ class Transport:
             async with deadline(self._clock, timeout):
                 response = await self._send(method, path, params, headers, body, watch=watch, refused=False)
                 if response.status == 401:
-                    response.close()
+                    _leave(response, kept=False)
                     response = await self._send(
                         method, path, params, headers, body, watch=watch, refused=True
                     )
@@ -117,11 +117,7 @@ class Transport:
                     yield response
                 finally:
                     # A connection whose answer was read to its end is released, any other closed.
-                    kept = not watch and response.content.at_eof()
-                    response.release() if kept else response.close()
-                    if response.channel is not None and (not kept or response.channel.is_closing()):
-                        # TLS would wait for the other end to take its leave, with a socket nobody owns.
-                        response.channel.abort()
+                    _leave(response, kept=not watch and response.content.at_eof())
         except TimeoutError as error:
             raise DeadlinePassed(f"{method} {path}: not done in {timeout:g} s", error) from error
         except (aiohttp.ClientError, OSError) as error:
@@ -212,6 +208,13 @@ class Transport:
         return min(max(0.0, at.timestamp() - self._clock.wall() / SECOND), MAX_RETRY_AFTER)
 
 
+def _leave(response: _Response, *, kept: bool) -> None:
+    response.release() if kept else response.close()
+    if response.channel is not None and (not kept or response.channel.is_closing()):
+        # TLS would wait for the other end to take its leave, with a socket nobody owns.
+        response.channel.abort()
+
+
 def connection_error(error: BaseException, what: str) -> KubeError:
     """The typed error for one of aiohttp or the system."""
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ClientConnectionResetError):
@@ -220,6 +223,8 @@ def connection_error(error: BaseException, what: str) -> KubeError:
             return ConnectionRefused(f"{what}: {os.strerror(number)}", error)
         if isinstance(error, aiohttp.ClientConnectorError):
             return ConnectFailed(f"{what}: {error}", error)
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return ConnectionFailed(f"{what}: the connection ended in the middle of the answer", error)
     if isinstance(error, aiohttp.ClientHttpProxyError | aiohttp.ClientSSLError):
         return ConnectFailed(f"{what}: {error}", error)
     return ConnectionFailed(f"{what}: {str(error) or type(error).__name__}", error)

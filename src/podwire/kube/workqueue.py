@@ -71,26 +71,30 @@ class WorkQueue(Generic[K, V]):
         self._working: set[K] = set()
         self._later: dict[K, tuple[float, Timer]] = {}
         self._later_values: dict[K, V] = {}
+        """The newest value of each key that is due later or waits for its turn to be."""
         self._failing: dict[K, _Failing] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._limited: set[asyncio.Task[None]] = set()
+        self._limited: dict[K, asyncio.Task[None]] = {}
+        """Keys that have failed and wait for their turn under the common limit."""
         self._shut = False
 
     def __len__(self) -> int:
         """Keys that wait for a worker, without those that are due later."""
-        return len(self._queued)
+        return sum(key in self._values for key in self._queued)  # others were dropped
 
     def __contains__(self, key: K) -> bool:
         """Whether something is still to be done for the key, now or later, or is being done."""
-        return key in self._values or key in self._working or key in self._later
+        return key in self._values or key in self._working or key in self._later_values
 
     def add(self, key: K, value: V) -> None:
         """There is work for the key; ``value`` takes the place of one that still waits."""
         if self._shut:
             return
         self._values[key] = value
+        if key in self._later_values:
+            self._later_values[key] = value  # nothing older comes after this
         self._idle.clear()
         if key not in self._working and key not in self._queued:
             self._enqueue(key)
@@ -138,11 +142,12 @@ class WorkQueue(Generic[K, V]):
         failing.times += 1
         if self._bucket is None:
             self.again(key, value, delay)
-        else:
-            self._idle.clear()
-            task = asyncio.get_running_loop().create_task(self._limited_add(self._bucket, key, value, delay))
-            self._limited.add(task)
-            task.add_done_callback(self._limited.discard)
+        elif not self._shut and key not in self._values:
+            self._later_values.setdefault(key, value)
+            if key not in self._limited:
+                self._idle.clear()
+                again = self._again_in_turn(self._bucket, key, delay)
+                self._limited[key] = asyncio.get_running_loop().create_task(again)
         return delay
 
     def forget(self, key: K) -> None:
@@ -157,6 +162,9 @@ class WorkQueue(Generic[K, V]):
         later = self._later.pop(key, None)
         if later is not None:
             later[1].cancel()
+        limited = self._limited.pop(key, None)
+        if limited is not None:
+            limited.cancel()
         self._check_idle()
 
     def failures(self, key: K) -> int:
@@ -199,8 +207,9 @@ class WorkQueue(Generic[K, V]):
             timer.cancel()
         self._later.clear()
         self._later_values.clear()
-        for task in self._limited:
+        for task in self._limited.values():
             task.cancel()
+        self._limited.clear()
         while self._getters:
             self._wake()
         self._check_idle()
@@ -211,14 +220,15 @@ class WorkQueue(Generic[K, V]):
 
     def _due(self, key: K) -> None:
         del self._later[key]
-        value = self._later_values.pop(key)
-        if key not in self._values:  # what waits already was added later
-            self.add(key, value)
+        self.add(key, self._later_values.pop(key))
 
-    async def _limited_add(self, bucket: TokenBucket, key: K, value: V, delay: float) -> None:
+    async def _again_in_turn(self, bucket: TokenBucket, key: K, delay: float) -> None:
         began = self._clock.monotonic()
         await bucket.take()
-        self.again(key, value, delay - (self._clock.monotonic() - began))
+        del self._limited[key]
+        if key in self._later_values:  # else it has come meanwhile, for another reason
+            self._schedule(key, delay - (self._clock.monotonic() - began))
+        self._check_idle()
 
     def _enqueue(self, key: K) -> None:
         group = self._group(key)
@@ -245,7 +255,7 @@ class WorkQueue(Generic[K, V]):
                 return
 
     def _check_idle(self) -> None:
-        if not (self._values or self._working or self._later or self._limited):
+        if not (self._values or self._working or self._later_values or self._limited):
             self._idle.set()
 
 

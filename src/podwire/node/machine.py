@@ -41,6 +41,7 @@ async def node_object(node: Node) -> dict[str, Any]:
             ],
             "capacity": capacity,
             "allocatable": capacity,
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": node.kubelet_port}},
             "conditions": await _conditions(node),
             "nodeInfo": {
                 "architecture": architecture,

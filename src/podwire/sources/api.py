@@ -54,6 +54,10 @@ class APISource:
             self._tell(complete)
             self._give(emit, Snapshot(API, tuple(complete)))
 
+        def well() -> None:
+            if self._last is not None and self._last.problems:
+                self._give(emit, Snapshot(API, self._last.pods))
+
         def trouble(error: KubeError) -> None:
             words = f"{error.reason}: {error}" if isinstance(error, ApiError) and error.reason else str(error)
             _log.warning("pods of this node: %s", words)
@@ -69,6 +73,7 @@ class APISource:
             UndeltaStore(push),
             fields=f"spec.nodeName={self._node_name}",
             problem=trouble,
+            well=well,
         )
         await self._known.wait()
         await reflector.run()

@@ -171,6 +171,8 @@ class HTTPSource:
             return f"no whole answer within {self.timeout:g} s"
         if isinstance(error, aiohttp.TooManyRedirects):
             return "too many redirects"
+        if isinstance(error, aiohttp.ClientPayloadError):
+            return "the connection ended in the middle of the answer"
         if isinstance(error, OSError) and error.errno and error.errno > 0:
             return os.strerror(error.errno)
         return str(error) or type(error).__name__

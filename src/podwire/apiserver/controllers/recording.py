@@ -12,7 +12,7 @@ from typing import Any
 from podwire.apiserver import metadata
 from podwire.apiserver.kind import WriteOptions
 from podwire.apiserver.registry import Registry
-from podwire.apiserver.status import Failure
+from podwire.serving.status import Failure
 
 Object = dict[str, Any]
 

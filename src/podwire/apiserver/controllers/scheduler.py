@@ -17,10 +17,10 @@ from podwire.apiserver.kinds.columns import field
 from podwire.apiserver.kinds.pods import FINAL, PODS, bind, put_condition
 from podwire.apiserver.registry import Registry
 from podwire.apiserver.selectors import Requirement
-from podwire.apiserver.status import Failure
 from podwire.apiserver.storage import Change, Key, Stored
 from podwire.apiserver.watches import Predicate
 from podwire.kube.ports import HostPort
+from podwire.serving.status import Failure
 
 Object = dict[str, Any]
 

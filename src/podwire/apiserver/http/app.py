@@ -15,17 +15,18 @@ from typing import Any
 
 from aiohttp import web
 
-from podwire.apiserver import status
 from podwire.apiserver.http import request as asked
-from podwire.apiserver.http.answers import answer, failed
+from podwire.apiserver.http.answers import answer
 from podwire.apiserver.http.backend import NodeBackend
 from podwire.apiserver.http.discovery import Discovery
 from podwire.apiserver.http.openapi import OpenApi
 from podwire.apiserver.http.paths import parse
 from podwire.apiserver.http.resources import Resources
 from podwire.apiserver.registry import Registry
-from podwire.apiserver.status import Failure
 from podwire.kube import release
+from podwire.serving import status
+from podwire.serving.answers import failed
+from podwire.serving.status import Failure
 
 log = logging.getLogger(__name__)
 
@@ -80,10 +81,6 @@ class Server:
         app = web.Application(client_max_size=asked.BODY_AT_MOST)
         app.router.add_route("*", "/{path:.*}", self.handle)
         return app
-
-    def use_backend(self, backend: NodeBackend | None) -> None:
-        """Ask this one for logs and streams of pods."""
-        self._resources.backend = backend
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request; failures become Status objects."""

@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from podwire.apiserver.http.answers import HEADERS, answer
+from podwire.apiserver.http.answers import answer
 from podwire.apiserver.http.negotiation import entries
 from podwire.apiserver.kind import Kind
 from podwire.apiserver.registry import Registry
+from podwire.serving.answers import HEADERS
 
 Object = dict[str, Any]
 

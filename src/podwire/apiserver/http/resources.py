@@ -7,10 +7,9 @@ from typing import Any
 
 from aiohttp import web
 
-from podwire.apiserver import status
 from podwire.apiserver.http import request as asked
 from podwire.apiserver.http import tables
-from podwire.apiserver.http.answers import answer, encode
+from podwire.apiserver.http.answers import answer
 from podwire.apiserver.http.backend import NodeBackend
 from podwire.apiserver.http.negotiation import TABLE, Form, form
 from podwire.apiserver.http.paths import Target
@@ -18,6 +17,9 @@ from podwire.apiserver.http.watching import stream
 from podwire.apiserver.kind import Kind, Named, Subresource
 from podwire.apiserver.registry import Listing, Registry
 from podwire.apiserver.storage import Stored
+from podwire.serving import status
+from podwire.serving.answers import encode
+from podwire.serving.query import flag
 
 Object = dict[str, Any]
 
@@ -250,7 +252,7 @@ def _verb(request: web.Request, target: Target) -> str:
     match request.method:
         case "GET" | "HEAD":
             if many:
-                return "watch" if asked.flag(request, "watch") else "list"
+                return "watch" if flag(request, "watch") else "list"
             return "get"
         case "POST":
             return "create"

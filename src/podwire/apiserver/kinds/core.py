@@ -9,10 +9,11 @@ import base64
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from podwire.apiserver import metadata, naming, status
+from podwire.apiserver import metadata, naming
 from podwire.apiserver.kind import STATUS, Column, Kind, Named, Subresource, WriteOptions
 from podwire.apiserver.kinds.columns import AGE, NAME, NONE, field, plain
-from podwire.apiserver.status import Cause
+from podwire.serving import status
+from podwire.serving.status import Cause
 
 if TYPE_CHECKING:
     from podwire.apiserver.registry import Registry

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from podwire.apiserver import metadata, naming, status
+from podwire.apiserver import metadata, naming
 from podwire.apiserver.deletion import DeleteOptions
 from podwire.apiserver.kind import STATUS, Kind, Named, Subresource, WriteOptions
 from podwire.apiserver.kinds import poddefaults, podtable, podupdates
 from podwire.apiserver.kinds.columns import field
-from podwire.apiserver.status import Cause
 from podwire.kube.objects import Pod
 from podwire.kube.rules import Invalid, Reason
 from podwire.kube.validation import validate_pod
+from podwire.serving import status
+from podwire.serving.status import Cause
 
 if TYPE_CHECKING:
     from podwire.apiserver.registry import Registry

@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from podwire.apiserver import status
-from podwire.apiserver.status import Cause
+from podwire.serving import status
+from podwire.serving.status import Cause
 
 Object = dict[str, Any]
 

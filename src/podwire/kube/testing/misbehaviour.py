@@ -110,7 +110,7 @@ def lasting(server: ScriptedServer, seconds: float, *parts: bytes, then: str = "
 
     async def behave(exchange: Exchange) -> None:
         await exchange.begin()
-        since = int(exchange.request.params["resourceVersion"])
+        since = int(exchange.request.params.get("resourceVersion", "0"))
         following = asyncio.ensure_future(server.follow(exchange, since))
         try:
             await server.clock.sleep(seconds)

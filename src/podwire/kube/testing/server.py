@@ -113,6 +113,8 @@ class Exchange:
 
     def reset(self) -> None:
         """End the connection by RST."""
+        if self._writer.is_closing():
+            return  # the client has left
         found = self._writer.get_extra_info("socket")
         found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._writer.transport.abort()
@@ -367,7 +369,11 @@ class ScriptedServer:
         asked = params.get("resourceVersion", "")
         version, offset = self.latest(), 0
         if params.get("continue"):
-            version, offset = (int(part) for part in params["continue"].split(":"))
+            at, _, skip = params["continue"].partition(":")
+            if not (at.isdecimal() and skip.isdecimal()):
+                await exchange.status(400, "BadRequest")
+                return
+            version, offset = int(at), int(skip)
             if version < self.world.compacted:
                 await exchange.status(410, "Expired")
                 return
