@@ -464,7 +464,7 @@ def test_a_pod_is_scheduled(k: Stock) -> None:
     k("wait", f"--for=jsonpath={{.spec.nodeName}}={name}", "pod/web", "--timeout=10s")
     assert f"Successfully assigned {k.namespace}/web to {name}" in k("describe", "pod", "web")
     assert name in k("get", "pod", "web", "-o", "wide")
-    assert "no node runs pods here" in k("logs", "web", code=1)
+    assert f"node {name} has no kubelet port" in k("logs", "web", code=1)
     k("delete", "pod", "web", "--grace-period=0", "--force")
     k("delete", "node", name)
 

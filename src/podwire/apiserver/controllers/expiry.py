@@ -43,11 +43,21 @@ class Expiry:
 
 
 def _last(stored: Stored) -> datetime:
+    """When it was written last, as far as that shows; never before it was made, whatever its times say."""
     event = stored.object
-    series = event.get("series") or {}
-    times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
-    text = max([t for t in times if t] or [""]) or event["metadata"]["creationTimestamp"]
+    meta = event["metadata"]
+    times = [
+        meta["creationTimestamp"],
+        *(entry.get("time") for entry in meta.get("managedFields") or []),
+        (event.get("series") or {}).get("lastObservedTime"),
+        event.get("lastTimestamp"),
+        event.get("eventTime"),
+    ]
+    return max(_time(text) for text in times)
+
+
+def _time(text: str | None) -> datetime:
     try:
-        return datetime.fromisoformat(text)
+        return datetime.fromisoformat(text or "")
     except ValueError:
         return datetime.min.replace(tzinfo=UTC)
