@@ -107,6 +107,7 @@ bench: setup shim
 soak: setup shim
 	@PYTHONPATH=src $(BIN)/python -m tests.e2e.soak --minutes $(or $(SOAK_MINUTES),5)
 	@PYTHONPATH=src $(BIN)/python -m tests.e2e.agent_soak --pairs $(or $(SOAK_PAIRS),1000) --shim $(SHIM)
+	@PYTHONPATH=src $(BIN)/python -m tests.kube.informer_soak --kills $(or $(SOAK_KILLS),30)
 
 fuzz: setup
 	@FUZZ_SECONDS=$(or $(FUZZ_SECONDS),60) PYTHONPATH=src $(BIN)/python -m tests.fuzz

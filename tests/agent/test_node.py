@@ -152,10 +152,8 @@ def test_a_pod_s_firewall_and_limits_come_back_with_its_bridge(
 ) -> None:
     agent, netns = start(settings=QUICK), pod("one")
     result = attach(agent, tmp_path, "one", netns)
-    rates = {f"{way}{what}": 10_000_000 for way in ("ingress", "egress") for what in ("Rate", "Burst")}
-    for options in ({"type": "bandwidth", "runtimeConfig": {"bandwidth": rates}}, {"type": "firewall"}):
-        config = {"cniVersion": "1.1.0", "name": "net", **options, "prevResult": result}
-        assert agent.add(config, "one", netns).exit == 0
+    chained(agent, result, netns, type="bandwidth", runtimeConfig={"bandwidth": RATES})
+    chained(agent, result, netns, type="firewall")
     before, limits = lab.everything(tmp_path), qdiscs()
     assert len(limits) == 2
     (end,) = [name for name, what in lab.links().items() if what[0] == "veth"]
@@ -177,6 +175,129 @@ def test_flushed_host_ports_come_back_behind_any_plugin(start: Start, pod: Pod, 
     before = lab.everything(tmp_path)
     lab.run("nft", "flush", "ruleset")
     until(lambda: lab.everything(tmp_path) == before)
+
+
+def chained(agent: Forked, made: dict[str, Any], netns: str, **options: Any) -> dict[str, Any]:
+    """Attach "one" to a chained plugin of the network, and return the result."""
+    config = {"cniVersion": "1.1.0", "name": "net", **options, "prevResult": made}
+    answer = agent.add(config, "one", netns)
+    assert answer.exit == 0, answer.body
+    return dict(answer.json)
+
+
+RATES = {f"{way}{what}": 10_000_000 for way in ("ingress", "egress") for what in ("Rate", "Burst")}
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "ip route delete 10.77.0.2",
+        "ip address flush dev {end} scope global",
+        "tc qdisc delete dev {end} root",
+        "nft delete element inet podwire firewall4 {{ 10.77.0.2 }}",
+    ],
+)
+def test_what_no_cheap_look_sees_comes_back_too(start: Start, pod: Pod, tmp_path: Path, harm: str) -> None:
+    agent, netns = start(settings=QUICK), pod("one")
+    answer = agent.add({**lab.bridge(tmp_path), "type": "ptp"}, "one", netns)
+    assert answer.exit == 0, answer.body
+    limited = chained(agent, answer.json, netns, type="bandwidth", runtimeConfig={"bandwidth": RATES})
+    chained(agent, limited, netns, type="firewall")
+
+    def state() -> Any:
+        return lab.everything(tmp_path), qdiscs(), lab.run("ip", "route", "show")
+
+    before = state()
+    (end,) = [name for name, what in lab.links().items() if what[0] == "veth"]
+    mended = agent.status()["mended"]
+    lab.run(*harm.format(end=end).split())
+    agent.until(lambda found: found["mended"] > mended)
+    until(lambda: state() == before)
+
+
+@pytest.mark.parametrize("harm", ["-F FORWARD", "-F PODWIRE-FORWARD"])
+def test_f19_what_others_flush_of_iptables_comes_back(
+    start: Start, pod: Pod, tmp_path: Path, harm: str
+) -> None:
+    """No forwarding: a container engine has set the policy DROP, and the one rule past it is gone."""
+    lab.run("iptables-nft", "-P", "FORWARD", "DROP")
+    agent, netns = start(settings=QUICK), pod("one")
+    chained(agent, attach(agent, tmp_path, "one", netns), netns, type="firewall")
+    before = lab.run("iptables-nft", "-S")
+    assert "-j PODWIRE-FORWARD" in before
+    lab.run("iptables-nft", *harm.split())
+    until(lambda: lab.run("iptables-nft", "-S") == before)
+
+
+def test_the_guard_of_a_bridge_port_comes_back(start: Start, pod: Pod, tmp_path: Path) -> None:
+    agent = start(settings=QUICK)
+    config = {**lab.bridge(tmp_path), "macspoofchk": True}
+    assert agent.add(config, "one", pod("one")).exit == 0
+    lab.run("nft", "delete", "table", "bridge", "podwire")
+    until(lambda: "ether saddr" in lab.run("nft", "list", "ruleset"))
+
+
+@pytest.mark.parametrize(
+    ("options", "harm", "undo", "why"),
+    [
+        ({"type": "loopback"}, "link set lo down", "link set lo up", "lo is not up"),
+        (
+            {"type": "macvlan", "master": "pw0", "ipMasq": False},
+            "link set eth0 down",
+            "link set eth0 up",
+            "eth0: is down",
+        ),
+        (
+            {"type": "tuning", "mtu": 1400},
+            "link set eth0 mtu 1300",
+            "link set eth0 mtu 1400",
+            "mtu of eth0 is 1300, not 1400",
+        ),
+    ],
+    ids=["loopback", "macvlan", "tuning"],
+)
+def test_what_is_wrong_inside_a_pod_is_told(
+    start: Start, pod: Pod, tmp_path: Path, options: dict[str, Any], harm: str, undo: str, why: str
+) -> None:
+    agent, netns = start(settings=QUICK), pod("one")
+    if options["type"] == "macvlan":
+        lab.run("ip", "link", "add", "pw0", "up", "type", "bridge")
+        answer = agent.add({**lab.bridge(tmp_path), **options}, "one", netns)
+        assert answer.exit == 0, answer.body
+    else:
+        made = attach(agent, tmp_path, "one", netns)
+        chained(agent, made, netns, **options)
+    agent.until(lambda found: found["damaged"] == [])
+    lab.run("ip", "-n", "one", *harm.split())
+    found = agent.until(lambda found: why in str(found["damaged"]))
+    assert [each["attachment"].split()[0] for each in found["damaged"]][-1] == options["type"]
+    lab.run("ip", "-n", "one", *undo.split())
+    agent.until(lambda found: found["damaged"] == [])
+
+
+def test_a_check_has_what_the_last_plugin_told(start: Start, pod: Pod, tmp_path: Path) -> None:
+    agent, netns = start(settings=QUICK), pod("one")
+    made = attach(agent, tmp_path, "one", netns)
+    tuned = chained(agent, made, netns, type="tuning", mac="02:00:00:00:00:07")
+    chained(agent, tuned, netns, type="loopback")  # something is to be found, so that a round of looks shows
+    lab.run("ip", "-n", "one", "link", "set", "lo", "down")
+    found = agent.until(lambda found: bool(found["damaged"]))
+    assert ["lo is not up" in each["why"] for each in found["damaged"]] == [True]
+
+
+def test_a_check_bothers_no_ipam_plugin_of_others(start: Start, pod: Pod, tmp_path: Path) -> None:
+    agent, netns = start(settings=QUICK), pod("one")
+    foreign = tmp_path / "foreign"
+    foreign.write_text(
+        f"#!/bin/sh\necho $CNI_COMMAND >> {tmp_path}/log\n"
+        'echo \'{"cniVersion": "1.1.0", "ips": [{"address": "10.77.0.2/24"}]}\'\n'
+    )
+    foreign.chmod(0o755)
+    config = {**lab.bridge(tmp_path), "ipMasq": False, "ipam": {"type": "foreign"}}
+    assert agent.add(config, "one", netns, CNI_PATH=str(tmp_path)).exit == 0
+    lab.run("ip", "-n", "one", "address", "flush", "dev", "eth0")
+    agent.until(lambda found: "10.77.0.2/24 is missing" in str(found["damaged"]))
+    assert (tmp_path / "log").read_text() == "ADD\n"
 
 
 def test_what_a_boot_took_away_is_freed(start: Start, pod: Pod, tmp_path: Path) -> None:
@@ -231,6 +352,7 @@ def reboot(agent: Forked, *names: str) -> None:
 
 
 def test_what_lost_its_namespace_without_a_del_is_freed(start: Start, pod: Pod, tmp_path: Path) -> None:
+    """E05, E20: from the record alone; nobody else knows of the pod any more."""
     agent = start(settings=QUICK)
     attach(agent, tmp_path, "gone", pod("gone"), 8080)
     attach(agent, tmp_path, "stays", pod("stays"))

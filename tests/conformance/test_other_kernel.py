@@ -10,6 +10,7 @@ import pytest
 
 from podwire.conformance import subject, tester
 from tests.conformance import helpers
+from tests.uml import conform
 
 ROOT = Path(__file__).parents[2]
 # All checks, in chains and before the agent too, are `make test-kernel-all`: they take minutes where Python
@@ -35,7 +36,7 @@ def executable(directory: Path, type: str) -> Path:
 def test_there_is_no_finding(tmp_path: Path, plugin: str) -> None:
     executable(tmp_path, "host-local")
     place = executable(tmp_path, plugin)
-    found = tester.prepare(subject.resolve(str(place), [str(tmp_path)]))
+    found = tester.prepare(subject.resolve(str(place), [str(tmp_path)], timeout=conform.CALL_SECONDS))
     outcomes = tester.run(found, CHECKS[plugin].split())
     assert helpers.told(outcomes) == ""
     assert len(helpers.passed(outcomes)) >= 5

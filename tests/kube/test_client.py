@@ -305,6 +305,14 @@ async def test_pages_are_put_together_and_an_expired_one_is_replaced_by_all() ->
         assert "limit" not in server.of("list")[-1].params
 
 
+async def test_a_token_goes_without_a_version() -> None:
+    """A token carries its version; servers refuse both (API concepts, "Retrieving large results sets")."""
+    async with connected() as (_, server, client):
+        server.script.add("list", does.answers(b'{"kind":"ConfigMapList","apiVersion":"v1","items":[]}'))
+        await client.list(CONFIG_MAPS, limit=2, token="more", version="5", match="Exact")
+        assert server.requests[-1].params == {"limit": "2", "continue": "more"}
+
+
 async def test_watch_gives_events_and_ends_with_the_stream() -> None:
     async with connected() as (_, server, client):
         server.world.create("a")
@@ -442,18 +450,28 @@ def connections_to(port: int) -> int:
     return found
 
 
-@pytest.mark.parametrize("last", [b"", b"0\r\n\r\n"], ids=["broken off", "ended by the server"])
-async def test_a_watch_over_tls_leaves_no_socket_when_the_server_does_not_take_leave(last: bytes) -> None:
+@pytest.mark.parametrize(
+    ("last", "refused"),
+    [(b"", False), (b"0\r\n\r\n", False), (b"", True)],
+    ids=["broken off", "ended by the server", "refused at first"],
+)
+async def test_a_watch_over_tls_leaves_no_socket_when_the_server_does_not_take_leave(
+    last: bytes, refused: bool
+) -> None:
     """The server never answers a close_notify."""
     over = threading.Event()
     event = b'{"type":"BOOKMARK","object":{"kind":"ConfigMap","metadata":{"resourceVersion":"1"}}}\n'
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    good = head + b"%x\r\n%s\r\n" % (len(event), event) + last
+    unauthorized = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 1\r\n\r\n"
 
     def serve() -> None:
-        accepted, _ = listener.accept()
-        with server_context().wrap_socket(accepted, server_side=True) as secured:
-            secured.recv(65536)
-            secured.sendall(head + b"%x\r\n%s\r\n" % (len(event), event) + last)
+        with contextlib.ExitStack() as stack:
+            for answer in [unauthorized, good] if refused else [good]:
+                accepted, _ = listener.accept()
+                secured = stack.enter_context(server_context().wrap_socket(accepted, server_side=True))
+                secured.recv(65536)
+                secured.sendall(answer)
             over.wait(20)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:

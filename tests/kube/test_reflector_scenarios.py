@@ -7,8 +7,12 @@ quiet minutes after it cost no list, and no more than the watches that time out 
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from podwire.kube.informer import Informer
+from podwire.kube.resource import PODS
 from podwire.kube.testing import Object, event_line
 from podwire.kube.testing import misbehaviour as does
 from tests.kube.reflecting import Bench, bench
@@ -385,6 +389,32 @@ async def test_initial_events_are_asked_for_once_where_the_server_has_none(abili
         assert b.equal
         assert b.server.count("list") == 3
         assert sum("sendInitialEvents" in each.params for each in b.server.of("watch")) == 1
+
+
+async def test_initial_events_are_asked_for_not_older_than_what_is_known() -> None:
+    """I01; and the newest state once that version is too old."""
+    async with bench("a", watch_list=True) as b:
+        await b.watching()
+        b.world.update("a", x="1")
+        await b.clock.settle()
+        for trouble in (b"garbage\n", does.error(410, "Expired")):
+            await b.say(trouble)
+            await b.clock.advance(5)
+            await b.watching()
+        asked = [each.params for each in b.server.of("watch") if "sendInitialEvents" in each.params]
+        assert [each.get("resourceVersion", "") for each in asked] == ["", "102", ""]
+        assert {each["resourceVersionMatch"] for each in asked} == {"NotOlderThan"}
+        assert b.server.count("list") == 0
+
+
+async def test_lists_come_in_pages_of_500() -> None:
+    async with bench("a", start=False) as b:
+        informer = Informer(b.client, PODS, watch_list=False)
+        running = asyncio.create_task(informer.run())
+        await informer.wait_synced()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert [each.params["limit"] for each in b.server.of("list")] == ["500"]
 
 
 async def test_lists_ask_for_0_first_and_then_for_the_last_version() -> None:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from podwire.cni.errors import CNIError
+from podwire.cni.plugin import IPConfig
+from podwire.kernel import netns
+from podwire.kernel.errors import KernelError
+from podwire.kernel.message import Message
+from podwire.kernel.netlink import RouteSocket
+from podwire.plugins import addressing, attachment
+from podwire.plugins.attachment import Identity
 from tests.plugins.faults import Faults
 from tests.plugins.helpers import Host, reaches, run
 from tests.plugins.undo import add_failing_at_each_step, delete_failing_at_each_step
@@ -25,6 +34,31 @@ ip -6 route show table all | sed 's/ linkdown//'
 nft list ruleset | grep elements
 cat /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/all/forwarding
 """
+
+
+def test_a_pair_whose_batch_fails_is_known_for_ours(host: Host) -> None:
+    host.pod("one")
+    identity = Identity("net", "one", "eth0")
+    ip = IPConfig("10.1.0.5/24")
+
+    def within(index: int) -> list[Message]:
+        return addressing.requests(index, "02:00:00:00:00:05", (ip, ip), ())
+
+    def make(within: attachment.Within | None) -> list[Callable[[], object]]:
+        undo: list[Callable[[], object]] = []
+        with (
+            netns.open("/run/netns/one") as pod,
+            RouteSocket.open(pod) as inside,
+            pytest.raises(KernelError) as caught,
+        ):
+            attachment.make_pair(host.kernel, inside, identity, undo, mac="02:00:00:00:00:05", within=within)
+        assert caught.value.errno == errno.EEXIST
+        return undo
+
+    (step,) = make(within)
+    assert make(None) == []  # its names are taken: by whomever
+    step()
+    assert identity.host_end not in run("ip", "link")
 
 
 def everything(host: Host) -> list[str]:

@@ -481,6 +481,22 @@ def test_firewalld_is_used_where_it_runs_and_no_backend_is_named(host: Host, fir
     assert sources(firewalld) == {}
 
 
+def test_G06_what_the_reference_plugin_put_into_a_zone_leaves_it(host: Host, firewalld: Path) -> None:
+    """By the result alone, and not once a pod of ours has the address."""
+    told = config(backend="firewalld")
+    result = attached(host)
+    for name in BOTH:
+        (firewalld / "trusted" / name.replace("/", "_")).touch()
+    host.add(told, "one", result=result, container_id="new")
+    host.delete(told, "one", result=result)
+    assert sources(firewalld) == {"trusted": BOTH}
+    host.delete(told, "one", result=result, container_id="new")
+    for name in BOTH:
+        (firewalld / "trusted" / name.replace("/", "_")).touch()
+    host.delete(told, "one", result=result)
+    assert sources(firewalld) == {}
+
+
 def test_firewalld_that_does_not_run_is_told_and_nothing_stays(host: Host, firewalld: Path) -> None:
     told = config(backend="firewalld")
     result = attached(host)

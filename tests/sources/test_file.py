@@ -511,6 +511,10 @@ async def test_other_files_beside_a_single_file_make_no_snapshots(tmp_path: Path
         assert len(seen.snapshots) == 2
 
 
+def test_by_itself_it_looks_each_20_s(directory: Path) -> None:
+    assert FileSource(directory, "n").poll_interval == 20.0
+
+
 async def test_polling_sees_what_nobody_tells(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_inotify(**_: object) -> None:
         raise OSError(24, "Too many open files")

@@ -329,6 +329,13 @@ async def test_of_two_urls_with_the_same_pod_the_first_counts_and_all_must_answe
         assert names(snapshot) == ["web-n"] and not snapshot.complete
 
 
+async def test_by_itself_it_asks_each_20_s_for_10_s_at_most() -> None:
+    source = HTTPSource("http://example.org/pods", "n")
+    assert source.poll_interval == 20.0
+    async with source.session() as session:
+        assert session.timeout.total == 10.0
+
+
 async def test_it_polls_at_once_and_again_and_tells_only_changes() -> None:
     async with site() as s:
         s.text(manifest("web"))

@@ -23,6 +23,8 @@ exec /usr/bin/busybox chroot {kernel} /busybox modprobe "$@"
 
 BOOT_SECONDS = 60.0
 """How long the machine may take until it runs the command: 2 s, and 5 s on a machine with much else to do."""
+FETCH_SECONDS = 120.0
+"""How long one step of fetching the kernel may take."""
 _COMMAND = "command"
 _TICK = 0.1
 
@@ -128,13 +130,15 @@ def _stages(results: Path) -> list[str]:
 def at(results: Path) -> str:
     """Tell in one line what a machine is at."""
     stages = _stages(results)
-    return f"{stages[-1] if stages else 'the boot'}; {_last_words(results, 1)}"
+    if _COMMAND in stages:
+        return f"{stages[-1]}; {_last_words(results / 'log', 1)}"
+    return f"{stages[-1] if stages else 'the boot'}; {_last_words(results / 'console', 1)}"
 
 
 def _where(results: Path) -> str:
     stages = _stages(results)
     if _COMMAND in stages:
-        return f"{stages[-1]}; {_last_words(results)}"
+        return f"{stages[-1]}; {_last_words(results / 'log', 3)}; {_last_words(results / 'console', 3)}"
     console = (results / "console").read_text(errors="replace")
     return f"{stages[-1] if stages else 'the boot'}; its console:\n{console}"
 
@@ -157,16 +161,16 @@ def _children(pid: int) -> Iterator[int]:
             yield from _children(int(one))
 
 
-def _last_words(results: Path, count: int = 3) -> str:
-    for name in ("log", "console"):
-        path = results / name
-        lines = path.read_text(errors="replace").split("\n") if path.exists() else []
-        if any(lines):
-            return f"{name}: " + " | ".join([line for line in lines if line][-count:])
-    return "it said nothing"
+def _last_words(path: Path, count: int) -> str:
+    text = path.read_text(errors="replace") if path.exists() else ""
+    said = [line for line in text.splitlines() if line][-count:]
+    return f"{path.name}: {' | '.join(said)}" if said else f"its {path.name} is empty"
 
 
 def _run(*command: str, cwd: Path) -> None:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=FETCH_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise MachineError(f"{shlex.join(command)}: did not end within {FETCH_SECONDS:g} s") from None
     if done.returncode:
         raise MachineError(f"{shlex.join(command)}: {(done.stderr or done.stdout).strip()}")

@@ -49,6 +49,14 @@ def test_no_status_is_a_failure(tmp_path: Path, script: str) -> None:
         boot(tmp_path, script)
 
 
+def test_a_kernel_that_dies_under_its_command_is_told_with_its_last_words(tmp_path: Path) -> None:
+    with pytest.raises(MachineError) as raised:
+        boot(tmp_path, "echo command >$results/stages; echo one; echo Kernel panic; exit 134")
+    assert str(raised.value) == (
+        "it ended without an exit status, at: command; its log is empty; console: one | Kernel panic"
+    )
+
+
 def test_a_machine_that_hangs_is_ended_with_all_its_processes(tmp_path: Path) -> None:
     begin = time.monotonic()
     with pytest.raises(MachineError, match=r"did not end within 5 s, it is at: command; log: testing"):
@@ -73,6 +81,17 @@ def test_a_boot_that_hangs_is_told_early_with_all_that_the_kernel_said(
     assert told.startswith("it did not boot within 5 s, it is at: ")
     assert f"it is at: {place}; its console:\nLinux 1\nCalibrating\n" in told
     assert re.search(r"its processes: .*\b\d+ S \w*nanosleep", told), told
+
+
+def test_a_download_that_hangs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    apt = tmp_path / "bin/apt-get"
+    apt.parent.mkdir()
+    apt.write_text("#!/bin/sh\nexec sleep 4321\n")
+    apt.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{apt.parent}:/usr/bin:/bin")
+    monkeypatch.setattr(machine, "FETCH_SECONDS", 0.2)
+    with pytest.raises(MachineError, match=r"^apt-get update -qq: did not end within 0\.2 s$"):
+        machine.fetch(tmp_path / "cache")
 
 
 def test_it_can_write_its_results_and_nothing_else(tmp_path: Path) -> None:

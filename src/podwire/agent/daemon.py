@@ -84,7 +84,7 @@ class Agent:
         sock = listener.listen(self._path)
         inode = self._path.lstat().st_ino
         server = pages.server = Server(sock, host, self._counts, pages.table())
-        mender = Mender(host, self._counts)
+        mender = pages.mender = Mender(host, self._counts)
         settings = self._settings
         counts = self._counts
         sweep = [reconciler.sweep, records.tidy, counts.swept]

@@ -229,14 +229,17 @@ class PluginHost:
         """
         return caller.root_of(record.view if record.view == caller.mount_namespace(1) else 0, 1)
 
+    def can_see(self, record: Record) -> bool:
+        """Tell whether paths of a record's caller can be looked up: the agent's, or the host's."""
+        return record.view in (0, caller.mount_namespace(), caller.mount_namespace(1))
+
     def is_gone(self, record: Record) -> bool:
         """Tell whether an attachment's namespace is gone from where its caller had it.
 
         What cannot be told is not gone: a path in a mount namespace of others, or one of a process, which
         may be gone while the namespace is not.
         """
-        seen = (0, caller.mount_namespace(), caller.mount_namespace(1))
-        if record.view not in seen or record.netns.startswith("/proc/"):
+        if not self.can_see(record) or record.netns.startswith("/proc/"):
             return False
         try:
             with self.view_of(record) as root, netns.seen_from(root), netns.open(record.netns):

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from podwire.apiserver import status
 from podwire.apiserver.kind import Kind
+from podwire.serving import status
 
 Object = dict[str, Any]
 

@@ -1,7 +1,7 @@
 """The verbs of the API on any kind of object: create, get, list, watch, update, patch, delete.
 
 All is decided in one step on the newest state (:meth:`Storage.modify`), so a write never has to be tried
-again. Failures are raised as :class:`~podwire.apiserver.status.Failure`.
+again. Failures are raised as :class:`~podwire.serving.status.Failure`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
-from podwire.apiserver import deletion, metadata, reading, status
+from podwire.apiserver import deletion, metadata, reading
 from podwire.apiserver.database import DatabaseFault
 from podwire.apiserver.deletion import DeleteOptions
 from podwire.apiserver.kind import Column, Kind, Subresource, WriteOptions, same
@@ -20,6 +20,7 @@ from podwire.apiserver.schemas import checking
 from podwire.apiserver.storage import Expired, FutureRevision, Key, KeyExists, Storage, Stored
 from podwire.apiserver.stored import clone
 from podwire.apiserver.watches import Watch
+from podwire.serving import status
 
 __all__ = ["Column", "DeleteOptions", "Kind", "ListOptions", "Registry", "Subresource", "WriteOptions"]
 

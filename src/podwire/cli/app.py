@@ -145,6 +145,10 @@ def up(
             show_default=False,
         ),
     ] = "",
+    kubelet_port: arguments.KubeletPort = None,
+    client_ca_file: arguments.ClientAuthority = "",
+    tls_cert_file: arguments.Certificate = "",
+    tls_private_key_file: arguments.PrivateKey = "",
     root: Root = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what the node does.")] = False,
     ready_fd: Annotated[int, typer.Option("--ready-fd", hidden=True)] = -1,
@@ -155,6 +159,7 @@ def up(
     takes them over. `podwire down` stops and removes everything.
     """
     from podwire.cli import up as command
+    from podwire.cli.kubelet import KubeletOptions
 
     return command.run(
         command.Options(
@@ -171,6 +176,12 @@ def up(
             url_headers=tuple(url_headers or ()),
             apiserver=apiserver,
             kubeconfig=kubeconfig,
+            kubelet=KubeletOptions(
+                port=kubelet_port,
+                client_ca=client_ca_file,
+                certificate=tls_cert_file,
+                key=tls_private_key_file,
+            ),
         )
     )
 

@@ -356,15 +356,17 @@ def get_all(sock: RouteSocket, indexes: Sequence[int]) -> list[Link | None]:
     return found
 
 
-def state(sock: RouteSocket, target: int | str) -> tuple[str, bool]:
+def state(sock: RouteSocket, target: int | str, *before: Message) -> tuple[str, bool]:
     """The operational state of a link and whether it has a carrier, for a fraction of what get() costs.
+
+    Messages that come ``before`` the question are sent with it, in one system call.
 
     The kernel notices a carrier by work of its own, which marks the link as "up", starts its queue, and has
     a bridge forward by it; until then it drops packets. RTM_GETLINK waits for the lock that this work holds,
     and from Linux 6.8 on it makes the kernel do that work at once. A link whose carrier never changed stays
     "unknown". Raises :class:`KernelError`, ENODEV if there is no such link.
     """
-    _, reply = sock.request(_question(target))
+    _, reply = sock.request_after(before, _question(target))
     values = STATE.decode(reply, HEADER.size)
     return operstate_name(values.get("operstate", 0)), values.get("carrier", False)
 

@@ -87,20 +87,15 @@ class NetlinkSocket(ClosedAtEnd):
 
         Raises :class:`KernelError`.
         """
-        sequence = self._next(1)
-        self._write(message, [header(message, nl.REQUEST, sequence), message.body])
-        while True:
-            data = self._read(message)
-            if not data:
-                raise KernelError(
-                    errno.EMSGSIZE, message.operation, message.subject, "the answer did not fit"
-                )
-            for kind, flags, number, body in split(data):
-                if number != sequence:
-                    continue
-                if kind == ERROR:
-                    raise failure(message, flags, body)
-                return kind, body
+        return self._request_after((), message)
+
+    def request_after(self, messages: Sequence[Message], question: Message) -> tuple[int, bytes]:
+        """Send messages as `send` does and, in the same system call, a question as `request` does.
+
+        The kernel answers in order, so the answer says that the messages were worked through. Raises
+        :class:`KernelError` of the first message that failed, else of the question.
+        """
+        return self._request_after(messages, question)
 
     def ask(self, questions: Sequence[Message]) -> list[tuple[int, bytes] | KernelError]:
         """Send questions that have one answer each in one system call; the answer or the refusal of each."""
@@ -196,6 +191,33 @@ class NetlinkSocket(ClosedAtEnd):
             self._view = memoryview(self._buffer)
             return b""
         return bytes(self._view[:size])
+
+    def _request_after(self, messages: Sequence[Message], question: Message) -> tuple[int, bytes]:
+        first = self._next(len(messages) + 1)
+        last = first + len(messages)
+        parts = [
+            part
+            for number, message in enumerate((*messages, question), first)
+            for part in (header(message, nl.REQUEST, number), message.body)
+        ]
+        self._write(messages[0] if messages else question, parts)
+        refusal: KernelError | None = None
+        while True:
+            for kind, flags, number, body in split(self._answer(question)):
+                if not first <= number <= last:
+                    continue
+                if kind == ERROR and refusal is None:
+                    refusal = failure(question if number == last else messages[number - first], flags, body)
+                if number == last:
+                    if refusal is not None:
+                        raise refusal
+                    return kind, body
+
+    def _answer(self, question: Message) -> bytes:
+        data = self._read(question)
+        if not data:
+            raise KernelError(errno.EMSGSIZE, question.operation, question.subject, "the answer did not fit")
+        return data
 
     def _send(self, messages: tuple[Message, ...]) -> KernelError | None:
         """Send one batch; only its last message asks for an acknowledgement.

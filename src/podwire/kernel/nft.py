@@ -38,6 +38,7 @@ _JSON = 1 << 4
 _NUMERIC_PROTOCOL = 1 << 7
 
 _IDLE_SOCKETS = 64
+_READINGS = 32
 _SUBSYSTEM = 10
 _GET_TABLE = (_SUBSYSTEM << 8) | 1
 _GET_CHAIN = (_SUBSYSTEM << 8) | 4
@@ -229,20 +230,34 @@ class Nft(ClosedAtEnd):
         return found
 
     def elements(self, where: NamedSet) -> list[Element]:
-        """List all elements; none if the set or its table is not there."""
+        """List all elements; none if the set or its table is not there.
+
+        A set that grows or shrinks is sorted anew in its own time; a listing in several parts, each of which
+        begins where the last one ended, then has elements twice and leaves out as many others. Such a one is
+        read again, up to 32 times; then NftError with EAGAIN.
+        """
         body = _header(where.family) + _ELEMENTS.encode({"table": where.table, "set": where.name})
         message = Message(
             _GET_ELEMENT, 0, body, "list the elements of", f"{where.family} {where.table} {where.name}"
         )
-        try:
-            with self._lock:
-                self._opened(message.operation)
-                answers = self._socket.dump(message)
-        except KernelError as error:
-            if error.errno == errno.ENOENT:
-                return []
-            raise
-        return [element for _, answer in answers for element in read_elements(where, answer)]
+        for _ in range(_READINGS):
+            try:
+                with self._lock:
+                    self._opened(message.operation)
+                    answers = self._socket.dump(message)
+            except KernelError as error:
+                if error.errno == errno.ENOENT:
+                    return []
+                raise
+            found = [element for _, answer in answers for element in read_elements(where, answer)]
+            if len(answers) < 2 or len(set(found)) == len(found):
+                return found
+        raise NftError(
+            errno.EAGAIN,
+            message.operation,
+            message.subject,
+            f"the set was sorted anew during {_READINGS} readings",
+        )
 
     def rules(self, table: str, family: str = "inet") -> list[Rule]:
         """List the rules of ``table`` with their comments; a table that does not exist has none.

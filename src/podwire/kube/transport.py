@@ -109,7 +109,7 @@ class Transport:
             async with deadline(self._clock, timeout):
                 response = await self._send(method, path, params, headers, body, watch=watch, refused=False)
                 if response.status == 401:
-                    response.close()
+                    _leave(response, kept=False)
                     response = await self._send(
                         method, path, params, headers, body, watch=watch, refused=True
                     )
@@ -117,11 +117,7 @@ class Transport:
                     yield response
                 finally:
                     # A connection whose answer was read to its end is released, any other closed.
-                    kept = not watch and response.content.at_eof()
-                    response.release() if kept else response.close()
-                    if response.channel is not None and (not kept or response.channel.is_closing()):
-                        # TLS would wait for the other end to take its leave, with a socket nobody owns.
-                        response.channel.abort()
+                    _leave(response, kept=not watch and response.content.at_eof())
         except TimeoutError as error:
             raise DeadlinePassed(f"{method} {path}: not done in {timeout:g} s", error) from error
         except (aiohttp.ClientError, OSError) as error:
@@ -210,6 +206,13 @@ class Transport:
             return None
         at = at if at.tzinfo else at.replace(tzinfo=UTC)
         return min(max(0.0, at.timestamp() - self._clock.wall() / SECOND), MAX_RETRY_AFTER)
+
+
+def _leave(response: _Response, *, kept: bool) -> None:
+    response.release() if kept else response.close()
+    if response.channel is not None and (not kept or response.channel.is_closing()):
+        # TLS would wait for the other end to take its leave, with a socket nobody owns.
+        response.channel.abort()
 
 
 def connection_error(error: BaseException, what: str) -> KubeError:

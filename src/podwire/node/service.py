@@ -80,6 +80,8 @@ class Node:
         self.recorder.subscribe(self.board.events.send)
         self.runtime_version = ("", "")
         self.started_at = self.clock.wall()
+        self.kubelet_port = 0
+        """Where the API server reaches this node's pods; 0 for nowhere."""
         self._listeners: list[Callable[[str, str], None]] = []
         self._workers = Workers(self._tell)
         self._cache = RuntimeCache(self.runtime, self._workers.poke)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from podwire.kube.objects import Pod, PodStatus
-from podwire.node import backoff, plan, status, support
+from podwire.node import backoff, plan, policy, status, support
 from podwire.node.actions import Actions, StartFailed, every
 from podwire.node.clock import timestamp
 from podwire.node.context import Context
@@ -349,6 +349,9 @@ class PodWorker:
         for sandbox in observed.sandboxes:
             await actions.stop_sandbox(sandbox, self._graces.begin(0.0))
         self.ctx.ports.release(self.uid)
+        if self.removal is not None and self._ended is None and not is_static(self._pod):
+            # The API's last word of a pod is a final phase (status_manager.go, TerminatePod).
+            self._ended = (policy.verdict(self._pod, self.ctx.cache.observed(self.uid)), "")
         self._show()
 
     async def _kept(self) -> None:

@@ -142,6 +142,12 @@ def held(kernel: Kernel, owner: Owner) -> list[Address]:
     return sorted(_removal(kernel, owner)[1], key=str)
 
 
+def free(kernel: Kernel, addresses: Sequence[Address]) -> list[Address]:
+    """Those of the addresses that no attachment has."""
+    found = kernel.nft.get_all([(FIREWALL[each.version], (each,)) for each in addresses])
+    return [each for each, element in zip(addresses, found, strict=True) if element is None]
+
+
 def remove(kernel: Kernel, owner: Owner, ports: Iterable[str] = ()) -> None:
     """Take the attachment's elements away; success if there are none (any more). Raises KernelError.
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from podwire.apiserver.status import Failure
-from podwire.apiserver.streaming.backend import ExecOptions, LogOptions, Target
-from podwire.cli.podstreams import NodeStreams
+from podwire.node.nodestreams import NodeStreams
 from podwire.runtime.api import ExecResult
 from podwire.runtime.fake import Program
+from podwire.serving.status import Failure
+from podwire.serving.streaming.backend import ExecOptions, LogOptions, Target, TerminalSize
 from tests.node.helpers import Bench, bench, pod
 
 WEB = Target(namespace="default", pod="web", uid="the mirror pod's", container="main")
@@ -76,22 +76,19 @@ async def _join(pieces: AsyncIterator[bytes]) -> bytes:
     return b"".join([piece async for piece in pieces])
 
 
-async def test_attach_gives_what_comes_by_stream_and_the_exit_code(tmp_path: Path) -> None:
-    async with web(tmp_path) as (b, streams, log):
-        process = await streams.attach(WEB, ExecOptions(stdout=True, stderr=True))
-        with pytest.raises(BrokenPipeError):
-            await process.write_stdin(b"x")
-        with log.open("a") as file:
-            file.write("2025-06-15T15:06:43Z stdout F out\n2025-06-15T15:06:43Z stderr P err\n")
-        seen = []
-        async for piece in process.output():
-            seen.append(piece)
-            if len(seen) == 2:
-                break
-        assert seen == [(1, b"out\n"), (2, b"err")]
-        b.give()
-        assert await asyncio.wait_for(process.wait(), 5) in (0, 143)
+async def test_attach_joins_the_program_s_own_streams_at_the_client_s_size(tmp_path: Path) -> None:
+    async with web(tmp_path) as (b, streams, _):
+        options = ExecOptions(stdin=True, stdout=True, tty=True, size=TerminalSize(80, 24))
+        process = await streams.attach(WEB, options)
+        assert b.runtime.count("attach", "main") == 1
+        await process.write_stdin(b"there and back")
+        await process.write_stdin(b"")
+        assert [piece async for piece in process.output()] == [(1, b"there and back")]
+        await process.resize(100, 30)
         await process.close()
+        (session,) = b.runtime.sessions
+        assert session.sizes == [(80, 24), (100, 30)]
+        assert session.closed
 
 
 async def test_exec_finds_the_static_pod_behind_its_mirror(tmp_path: Path) -> None:
@@ -121,6 +118,8 @@ async def test_what_cannot_be_is_a_failure_as_kubelet_tells_it(tmp_path: Path) -
         job = Target(namespace="default", pod="job", container="main")
         with pytest.raises(Failure, match="does not run"):
             await streams.exec(job, ExecOptions(command=("true",), stdout=True))
+        with pytest.raises(Failure, match="does not run"):
+            await streams.attach(job, ExecOptions(stdout=True))
         await b.until(lambda: b.runtime.addresses == [])
         with pytest.raises(Failure, match="does not run"):
             await streams.port_forward(job, 80)

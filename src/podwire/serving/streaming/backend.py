@@ -1,6 +1,6 @@
 """What the server asks of the node for a pod, whatever protocol the client speaks.
 
-Every method may raise :class:`podwire.apiserver.status.Failure`, or ``OSError``.
+Every method may raise :class:`podwire.serving.status.Failure`, or ``OSError``.
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from podwire.apiserver import status
-from podwire.apiserver.http.request import flag, number
-from podwire.apiserver.status import Cause
-from podwire.apiserver.streaming.backend import LogOptions
-from podwire.apiserver.streaming.tasks import cancelled, closing
+from podwire.serving import status
+from podwire.serving.query import flag, number
+from podwire.serving.status import Cause
+from podwire.serving.streaming.backend import LogOptions
+from podwire.serving.streaming.tasks import cancelled, closing
 
 GONE_CHECK = 1.0
 """Seconds after which a client that is sent nothing is looked at, whether it is still there."""

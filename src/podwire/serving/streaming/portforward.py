@@ -14,10 +14,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from podwire.apiserver.status import Failure
-from podwire.apiserver.streaming.program import Limits, watch
-from podwire.apiserver.streaming.spdy.connection import Carrier, Connection, Stream
-from podwire.apiserver.streaming.tasks import cancelled, unless
+from podwire.serving.status import Failure
+from podwire.serving.streaming.program import Limits, watch
+from podwire.serving.streaming.spdy.connection import Carrier, Connection, Stream
+from podwire.serving.streaming.tasks import cancelled, unless
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ class Forwarder:
 
     async def _failed(self, error: Stream, port: int, failure: Exception) -> None:
         log.info("port %d of %s: %s", port, self._what, failure)
-        await error.write(f"error forwarding port {port} to {self._what}: {failure}".encode())
+        await error.write(told(port, self._what, failure))
 
 
 class _Pair:
@@ -180,6 +180,12 @@ async def down(data: Duplex, reader: asyncio.StreamReader) -> OSError | None:
         if not piece:
             return None
         await data.write(piece)
+
+
+def told(port: int, what: str, failure: Exception) -> bytes:
+    """What the client is told of a connection to a pod that failed."""
+    why = getattr(failure, "strerror", None) or failure
+    return f"error forwarding port {port} to {what}: {why}".encode()
 
 
 def is_port(text: str) -> bool:

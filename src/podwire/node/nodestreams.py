@@ -1,4 +1,4 @@
-"""The API server's streams of pods, answered by the node in the same process."""
+"""The streams of pods, as servers ask for them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from podwire.apiserver import status
-from podwire.apiserver.status import Failure
-from podwire.apiserver.streaming.backend import ExecOptions, LogOptions, Process, Target
 from podwire.kernel.errors import NetnsError
 from podwire.kube.objects import Pod
 from podwire.node import podstreams
@@ -18,12 +15,15 @@ from podwire.node.request import ApiFailure
 from podwire.node.service import Node
 from podwire.runtime.api import ExecSession
 from podwire.runtime.errors import RuntimeFault
+from podwire.serving import status
+from podwire.serving.status import Failure
+from podwire.serving.streaming.backend import ExecOptions, LogOptions, Process, Target
 
 _STREAMS = {"All": "", "Stdout": "stdout", "Stderr": "stderr"}
 
 
 class NodeStreams:
-    """See :class:`podwire.apiserver.streaming.backend.PodStreams`."""
+    """See :class:`podwire.serving.streaming.backend.PodStreams`."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -42,9 +42,13 @@ class NodeStreams:
         return _Program(session)
 
     async def attach(self, target: Target, options: ExecOptions) -> Process:
-        """The container's own output from now on."""
+        """The streams of the container's own program, from now on."""
         with _failures():
-            return podstreams.Attached(self._node, self._pod(target), target.container)
+            container = podstreams.running(self._node, self._pod(target), target.container)
+            session = await self._node.runtime.attach(container.id, stdin=options.stdin)
+            if options.size is not None:
+                await session.resize(*options.size)
+        return _Program(session)
 
     async def logs(self, target: Target, options: LogOptions) -> AsyncIterator[bytes]:
         """The container's log."""

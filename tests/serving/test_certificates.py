@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from podwire.apiserver import certificates
 from podwire.apiserver.files import Files
+from podwire.serving import certificates
 
 
 async def handshake(server: ssl.SSLContext, authority: str, name: str) -> None:
@@ -38,7 +38,7 @@ async def test_another_name_or_authority_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
         await handshake(context, files.authority.read_text(), "example.com")
     with pytest.raises(ssl.SSLCertVerificationError):
-        await handshake(context, certificates.make(("localhost",)).authority, "localhost")
+        await handshake(context, certificates.make("other", ("localhost",)).authority, "localhost")
 
 
 def test_what_is_there_is_used_again_until_it_ends(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
-"""The server's certificates: an authority of its own, and one by it for loopback names.
+"""A server's certificates: an authority of its own, and those that it signs.
 
-kubectl and other clients built on client-go send a token over TLS only, so the loopback port needs a
-certificate; nothing more is asked of it than to be the one in the kubeconfig. Keys are ECDSA on P-256. They
-are made and sign twice when the state directory is new: that this arithmetic takes other times for other
-keys tells nobody anything. Source: RFC 5280, RFC 5480, SEC 1 and FIPS 186-4.
+kubectl and other clients built on client-go send a token over TLS only, so a loopback port needs a
+certificate too; nothing more is asked of it than to be the one in the kubeconfig. Keys are ECDSA on P-256.
+They are made and sign when the state directory is new: that this arithmetic takes other times for other keys
+tells nobody anything. Source: RFC 5280, RFC 5480, SEC 1 and FIPS 186-4.
 """
 
 from __future__ import annotations
@@ -25,25 +25,42 @@ _G = (
 LIFETIME = timedelta(days=3650)
 """How long a certificate is good."""
 _EARLIER = timedelta(hours=1)
+_SERVER_AUTH, _CLIENT_AUTH = "1.3.6.1.5.5.7.3.1", "1.3.6.1.5.5.7.3.2"
 
 Point = tuple[int, int] | None
 
 
-class Bundle(NamedTuple):
-    """PEM texts: the authority, and the server's certificate and key."""
+class Subject(NamedTuple):
+    """Whom a certificate is about: to Kubernetes the common name is a user, organizations are its groups."""
 
-    authority: str
+    common_name: str
+    organizations: tuple[str, ...] = ()
+
+
+class Issued(NamedTuple):
+    """PEM texts of a certificate and its key."""
+
     certificate: str
     key: str
 
 
-def make(names: tuple[str, ...], *, now: datetime | None = None) -> Bundle:
-    """An authority and a certificate by it for DNS names and IP addresses."""
+class Bundle(NamedTuple):
+    """The authority as PEM text, and what it has issued."""
+
+    authority: str
+    server: Issued
+    client: Issued | None
+
+
+def make(
+    owner: str, names: tuple[str, ...], *, client: Subject | None = None, now: datetime | None = None
+) -> Bundle:
+    """An authority of ``owner``, a certificate by it for DNS names and IP addresses, and one for a client."""
     now = now or datetime.now(UTC)
-    root, server = _Key(), _Key()
+    root, issuer = _Key(), Subject(f"{owner}-ca")
     authority = _certificate(
-        subject="podwire-apiserver-ca",
-        issuer="podwire-apiserver-ca",
+        subject=issuer,
+        issuer=issuer,
         key=root,
         signer=root,
         now=now,
@@ -53,22 +70,31 @@ def make(names: tuple[str, ...], *, now: datetime | None = None) -> Bundle:
             _extension("2.5.29.14", _der(0x04, root.identifier)),
         ],
     )
-    certificate = _certificate(
-        subject="podwire-apiserver",
-        issuer="podwire-apiserver-ca",
-        key=server,
-        signer=root,
-        now=now,
-        extensions=[
-            _extension("2.5.29.19", _sequence(), critical=True),
-            _extension("2.5.29.15", _der(0x03, b"\x07\x80"), critical=True),
-            _extension("2.5.29.37", _sequence(_oid("1.3.6.1.5.5.7.3.1"))),
-            _extension("2.5.29.14", _der(0x04, server.identifier)),
-            _extension("2.5.29.35", _sequence(_der(0x80, root.identifier))),
-            _extension("2.5.29.17", _sequence(*map(_alternative, names))),
-        ],
+
+    def issued(subject: Subject, usage: str, *more: bytes) -> Issued:
+        key = _Key()
+        content = _certificate(
+            subject=subject,
+            issuer=issuer,
+            key=key,
+            signer=root,
+            now=now,
+            extensions=[
+                _extension("2.5.29.19", _sequence(), critical=True),
+                _extension("2.5.29.15", _der(0x03, b"\x07\x80"), critical=True),
+                _extension("2.5.29.37", _sequence(_oid(usage))),
+                _extension("2.5.29.14", _der(0x04, key.identifier)),
+                _extension("2.5.29.35", _sequence(_der(0x80, root.identifier))),
+                *more,
+            ],
+        )
+        return Issued(_pem("CERTIFICATE", content), key.pem)
+
+    return Bundle(
+        _pem("CERTIFICATE", authority),
+        issued(Subject(owner), _SERVER_AUTH, _extension("2.5.29.17", _sequence(*map(_alternative, names)))),
+        None if client is None else issued(client, _CLIENT_AUTH),
     )
-    return Bundle(_pem("CERTIFICATE", authority), _pem("CERTIFICATE", certificate), server.pem)
 
 
 class _Key:
@@ -133,7 +159,7 @@ def _multiply(factor: int, point: Point) -> Point:
 
 
 def _certificate(
-    *, subject: str, issuer: str, key: _Key, signer: _Key, now: datetime, extensions: list[bytes]
+    *, subject: Subject, issuer: Subject, key: _Key, signer: _Key, now: datetime, extensions: list[bytes]
 ) -> bytes:
     algorithm = _sequence(_oid("1.2.840.10045.4.3.2"))
     content = _sequence(
@@ -176,8 +202,9 @@ def _oid(text: str) -> bytes:
     return _der(0x06, content)
 
 
-def _name(text: str) -> bytes:
-    return _sequence(_der(0x31, _sequence(_oid("2.5.4.3"), _der(0x0C, text.encode()))))
+def _name(subject: Subject) -> bytes:
+    parts = [("2.5.4.10", one) for one in subject.organizations] + [("2.5.4.3", subject.common_name)]
+    return _sequence(*(_der(0x31, _sequence(_oid(oid), _der(0x0C, text.encode()))) for oid, text in parts))
 
 
 def _time(moment: datetime) -> bytes:

@@ -12,11 +12,11 @@ import contextlib
 
 from aiohttp import WSMsgType, web
 
-from podwire.apiserver.streaming.backend import ExecOptions, TerminalSize
-from podwire.apiserver.streaming.channels import Object, Sizes, message
-from podwire.apiserver.streaming.queue import ByteQueue
-from podwire.apiserver.streaming.tasks import cancelled
-from podwire.apiserver.streaming.web_socket_messages import Messages
+from podwire.serving.streaming.backend import ExecOptions, TerminalSize
+from podwire.serving.streaming.channels import Object, Sizes, message
+from podwire.serving.streaming.queue import ByteQueue
+from podwire.serving.streaming.tasks import cancelled
+from podwire.serving.streaming.web_socket_messages import Messages
 
 _BINARY = (
     "channel.k8s.io",
@@ -33,7 +33,7 @@ PIECE = 32 << 10
 
 
 class WebSocketChannels:
-    """See :class:`podwire.apiserver.streaming.channels.Channels`."""
+    """See :class:`podwire.serving.streaming.channels.Channels`."""
 
     def __init__(self, web_socket: web.WebSocketResponse, protocol: str, options: ExecOptions) -> None:
         self.last_active = asyncio.get_running_loop().time()

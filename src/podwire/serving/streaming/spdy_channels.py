@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from podwire.apiserver import status
-from podwire.apiserver.streaming.backend import ExecOptions, TerminalSize
-from podwire.apiserver.streaming.channels import Object, Sizes, message
-from podwire.apiserver.streaming.spdy.connection import Carrier, Connection, Stream
+from podwire.serving import status
+from podwire.serving.streaming.backend import ExecOptions, TerminalSize
+from podwire.serving.streaming.channels import Object, Sizes, message
+from podwire.serving.streaming.spdy.connection import Carrier, Connection, Stream
 
 # The first version has no name.
 PROTOCOLS = ("v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io")
@@ -19,7 +19,7 @@ _LARGEST_SIZE_MESSAGE = 4096
 
 
 class SpdyChannels:
-    """See :class:`podwire.apiserver.streaming.channels.Channels`."""
+    """See :class:`podwire.serving.streaming.channels.Channels`."""
 
     def __init__(self, carrier: Carrier, protocol: str, options: ExecOptions) -> None:
         self._connection = Connection(carrier, self._accept)

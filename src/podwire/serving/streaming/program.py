@@ -12,11 +12,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from podwire.apiserver import status
-from podwire.apiserver.status import Failure
-from podwire.apiserver.streaming.backend import ExecOptions, Process
-from podwire.apiserver.streaming.channels import Channels, Object, exited, success
-from podwire.apiserver.streaming.tasks import cancelled, closing, unless
+from podwire.serving import status
+from podwire.serving.status import Failure
+from podwire.serving.streaming.backend import ExecOptions, Process
+from podwire.serving.streaming.channels import Channels, Object, exited, success
+from podwire.serving.streaming.tasks import cancelled, closing, unless
 
 log = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ import contextlib
 from collections.abc import Callable
 from typing import Protocol
 
-from podwire.apiserver.streaming.queue import ByteQueue
-from podwire.apiserver.streaming.spdy import frames
-from podwire.apiserver.streaming.spdy.frames import ProtocolError
-from podwire.apiserver.streaming.spdy.session import GoingAway, Opened, Received, Reset, Session, Widened
+from podwire.serving.streaming.queue import ByteQueue
+from podwire.serving.streaming.spdy import frames
+from podwire.serving.streaming.spdy.frames import ProtocolError
+from podwire.serving.streaming.spdy.session import GoingAway, Opened, Received, Reset, Session, Widened
 
 PIECE = 32 << 10
 """Bytes of a data frame at most."""

@@ -15,24 +15,24 @@ from collections.abc import Sequence
 
 from aiohttp import WSMsgType, web
 
-from podwire.apiserver import status
-from podwire.apiserver.status import Failure
-from podwire.apiserver.streaming.portforward import Connect, down, is_port, up
-from podwire.apiserver.streaming.program import Limits, watch
-from podwire.apiserver.streaming.queue import ByteQueue
-from podwire.apiserver.streaming.tasks import cancelled, unless
-from podwire.apiserver.streaming.web_socket_messages import Messages
+from podwire.serving import status
+from podwire.serving.status import Failure
+from podwire.serving.streaming.portforward import Connect, down, is_port, told, up
+from podwire.serving.streaming.program import Limits, watch
+from podwire.serving.streaming.queue import ByteQueue
+from podwire.serving.streaming.tasks import cancelled, unless
+from podwire.serving.streaming.web_socket_messages import Messages
 
 PROTOCOLS = ("v4.channel.k8s.io", "v4.base64.channel.k8s.io")
 MOST_PORTS = 32
 
 
-def ports(request: web.Request) -> list[int]:
-    """The ports of the query. Raise Failure 400."""
-    texts = ",".join(request.query.getall("ports", [])).split(",")
+def ports(request: web.Request, parameter: str) -> list[int]:
+    """The ports in a parameter of the query. Raise Failure 400."""
+    texts = ",".join(request.query.getall(parameter, [])).split(",")
     if not all(is_port(text) for text in texts) or len(texts) > MOST_PORTS:
         raise status.bad_request(
-            f"ports: {','.join(texts)[:200]!r}: up to {MOST_PORTS} numbers of ports are needed"
+            f"{parameter}: {','.join(texts)[:200]!r}: up to {MOST_PORTS} numbers of ports are needed"
         )
     return [int(text) for text in texts]
 
@@ -96,8 +96,7 @@ class WebSocketForwarder:
                 await self.send(number, channel.port.to_bytes(2, "little"))
             failed = await self._joined(channel)
             if failed is not None:
-                text = f"error forwarding port {channel.port} to {self._what}: {failed}"
-                await self.send(channel.number + 1, text.encode())
+                await self.send(channel.number + 1, told(channel.port, self._what, failed))
         channel.incoming.abandon()
 
     async def _joined(self, channel: _Channel) -> Exception | None:
@@ -114,7 +113,7 @@ class WebSocketForwarder:
 
 
 class _Channel:
-    """One port's bytes, as :func:`podwire.apiserver.streaming.portforward.up` and ``down`` take them."""
+    """One port's bytes, as :func:`podwire.serving.streaming.portforward.up` and ``down`` take them."""
 
     def __init__(self, forwarder: WebSocketForwarder, index: int, port: int) -> None:
         self.number = 2 * index

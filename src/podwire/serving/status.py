@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 Object = dict[str, Any]
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+_NO_SUCH = "the server could not find the requested resource"
 
 
 class Cause(NamedTuple):
@@ -84,8 +85,16 @@ def not_found(group: str, plural: str, name: str) -> Failure:
 
 
 def no_such_path() -> Failure:
-    """404 of a resource or path that is not served."""
-    return Failure(404, "NotFound", "the server could not find the requested resource")
+    """404 of a path that is not served."""
+    return Failure(404, "NotFound", _NO_SUCH)
+
+
+def not_served(group: str, plural: str, what: str) -> Failure:
+    """404 of a resource, or a part of one, that is not served; ``what`` says so to a person.
+
+    It has details, as one that client-go makes of a text: kubectl debug looks into them unasked.
+    """
+    return Failure(404, "NotFound", f"{_NO_SUCH}: {what}", group=group, kind=plural)
 
 
 def already_exists(group: str, plural: str, name: str) -> Failure:

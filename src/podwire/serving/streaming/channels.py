@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from podwire.apiserver.streaming.backend import TerminalSize
+from podwire.serving.streaming.backend import TerminalSize
 
 Object = dict[str, Any]
 

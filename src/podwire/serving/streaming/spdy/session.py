@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from podwire.apiserver.streaming.spdy import frames
-from podwire.apiserver.streaming.spdy.frames import (
+from podwire.serving.streaming.spdy import frames
+from podwire.serving.streaming.spdy.frames import (
     WINDOW,
     Data,
     Decoder,
@@ -29,7 +29,7 @@ from podwire.apiserver.streaming.spdy.frames import (
     SynStream,
     WindowUpdate,
 )
-from podwire.apiserver.streaming.spdy.headers import Compressor, Decompressor
+from podwire.serving.streaming.spdy.headers import Compressor, Decompressor
 
 MOST_STREAMS = 1024
 """Streams of one connection at once; more are refused."""

@@ -9,7 +9,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Mapping
 
-from podwire.apiserver.streaming.spdy.frames import ProtocolError
+from podwire.serving.streaming.spdy.frames import ProtocolError
 
 _NAMES = (
     "options head post put delete trace accept accept-charset accept-encoding accept-language accept-ranges"

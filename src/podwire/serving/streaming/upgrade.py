@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import Sequence
 
 from aiohttp import WSMsgType, hdrs, web
+from multidict import CIMultiDict
 
-from podwire.apiserver import status
-from podwire.apiserver.http.answers import failed
+from podwire.serving import status
+from podwire.serving.answers import failed
 
 SPDY = "SPDY/3.1"
 VERSION_HEADER = "X-Stream-Protocol-Version"
@@ -88,7 +89,7 @@ class SocketCarrier:
             return b""
 
     async def send(self, data: bytes) -> None:
-        """See :class:`podwire.apiserver.streaming.spdy.connection.Carrier`."""
+        """See :class:`podwire.serving.streaming.spdy.connection.Carrier`."""
         if self._writer.is_closing():
             raise ConnectionResetError("the connection is closed")
         self._writer.write(data)
@@ -116,7 +117,7 @@ class WebSocketCarrier:
                 return data if isinstance(data, bytes) else data.encode()
 
     async def send(self, data: bytes) -> None:
-        """See :class:`podwire.apiserver.streaming.spdy.connection.Carrier`."""
+        """See :class:`podwire.serving.streaming.spdy.connection.Carrier`."""
         await self._web_socket.send_bytes(data)
 
     def close(self) -> None:
@@ -124,23 +125,26 @@ class WebSocketCarrier:
 
 
 async def to_spdy(request: web.Request, protocol: str) -> tuple[web.StreamResponse, SocketCarrier]:
+    """Answer 101 and speak SPDY on the connection. The response is what the handler has to return."""
+    headers = CIMultiDict({hdrs.CONNECTION: "Upgrade", hdrs.UPGRADE: SPDY, VERSION_HEADER: protocol})
+    return await taken(request, headers)
+
+
+async def taken(request: web.Request, headers: CIMultiDict[str]) -> tuple[web.StreamResponse, SocketCarrier]:
     """Answer 101 and take the connection from aiohttp. The response is what the handler has to return."""
     transport = request.transport
     if transport is None:
         raise ConnectionResetError("the client has gone")
-    response = web.StreamResponse(
-        status=101,
-        headers={hdrs.CONNECTION: "Upgrade", hdrs.UPGRADE: SPDY, VERSION_HEADER: protocol},
-    )
+    response = web.StreamResponse(status=101, headers=headers)
     response.force_close()
     reader = asyncio.StreamReader(limit=CHUNK)
-    taken = _Taken(reader, transport.get_protocol())
+    protocol = _Taken(reader, transport.get_protocol())
     # Before the answer: nothing that follows it may reach the parser of HTTP.
-    transport.set_protocol(taken)
-    taken.connection_made(transport)
+    transport.set_protocol(protocol)
+    protocol.connection_made(transport)
     await response.prepare(request)
     await response.write_eof()
-    writer = asyncio.StreamWriter(transport, taken, reader, asyncio.get_running_loop())
+    writer = asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop())
     return response, SocketCarrier(reader, writer)
 
 
