@@ -22,6 +22,7 @@ from podwire.cli.__main__ import main
 from tests.agent import lab
 from tests.agent.conftest import Pod, Start
 from tests.agent.helpers import ROOT, Forked, Process, ask, cni
+from tests.waiting import until
 
 pytestmark = pytest.mark.kernel
 
@@ -43,13 +44,6 @@ def detach(agent: Forked | Process, data: Path, name: str, netns: str, port: int
     if port:
         assert agent.delete(lab.portmap(port), name, netns).exit == 0
     assert agent.delete(lab.bridge(data), name, netns).exit == 0
-
-
-def until(what: Callable[[], bool], seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_a_chain_is_made_and_taken_away(start: Start, pod: Pod, tmp_path: Path) -> None:
