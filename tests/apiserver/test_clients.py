@@ -18,7 +18,8 @@ from podwire.apiserver.deletion import DeleteOptions
 from podwire.apiserver.kind import Kind, WriteOptions
 from podwire.apiserver.server import ApiServer
 from podwire.serving.status import Failure
-from tests.apiserver.crd.cluster import cluster, kubectls
+from tests.apiserver.crd.cluster import cluster
+from tests.kubectl import every
 
 PYTHON = os.environ.get("PODWIRE_TEST_CLIENTS") or sys.executable
 ROOT = Path(__file__).parents[2]
@@ -108,7 +109,7 @@ async def test_the_official_client(tmp_path: Path) -> None:
 
 async def test_an_operator_with_kopf(tmp_path: Path) -> None:
     pods, fleets, maps = ("", "pods"), ("example.com", "fleets"), ("", "configmaps")
-    async with cluster(tmp_path, kubectls()[-1]) as k:
+    async with cluster(tmp_path, every()[-1]) as k:
         server, registry = k.server, k.server.registry
         await k("apply", "-f", str(FLEETS))
         kind = served(server, "example.com", "fleets")

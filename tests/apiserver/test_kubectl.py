@@ -16,10 +16,9 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver.kubectl import Kubectl, plain
 from tests.apiserver.lab import node
-from tests.apiserver.stock import Stock
 from tests.contract.cluster import Cluster, embedded
+from tests.kubectl import Kubectl, Stock, plain
 
 Object = dict[str, Any]
 
@@ -46,7 +45,7 @@ def home(program: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def k(server: Cluster, program: Kubectl, home: Path) -> Iterator[Stock]:
-    stock = Stock(program.path, server.kubeconfig, home, f"stock-{next(_numbers)}")
+    stock = Stock(program, server.kubeconfig, home, f"stock-{next(_numbers)}")
     stock("create", "namespace", stock.namespace)
     yield stock
     stock("delete", "namespace", stock.namespace, "--wait=false")

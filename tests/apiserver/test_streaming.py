@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from podwire.serving.streaming.program import Limits
-from tests.apiserver.kubectl import SECONDS, Kubectl, found, run, running
 from tests.apiserver.podserver import POD, PodServer, serving
 from tests.apiserver.podstreams import LocalStreams
+from tests.kubectl import SECONDS, Kubectl, found, run, running
 
 KUBECTLS = found()
 MEGABYTES = bytes(range(256)) * (16 << 10)

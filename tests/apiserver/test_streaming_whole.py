@@ -13,9 +13,9 @@ import pytest
 from podwire.apiserver.http.ownnode import OwnNode
 from podwire.apiserver.server import ApiServer, Settings
 from podwire.serving.streaming.service import Streaming
-from tests.apiserver.kubectl import SECONDS, Kubectl, found, run, running
 from tests.apiserver.podserver import POD
 from tests.apiserver.podstreams import LocalStreams
+from tests.kubectl import SECONDS, Kubectl, found, run, running
 
 MEGABYTES = bytes(range(256)) * (16 << 10)
 

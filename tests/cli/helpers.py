@@ -69,6 +69,7 @@ class Machine:
 
     def __init__(self, directory: Path) -> None:
         self.root = directory / "root"
+        self.kubeconfig = self.root / "lib" / "apiserver" / "kubeconfig"
         self.manifests = directory / "manifests"
         self.manifests.mkdir()
         self.environment = {

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from tests.cli.helpers import Machine
-from tests.e2e.kubectl import Kubectl, versions
+from tests.kubectl import Stock, every, plain
 
 pytestmark = pytest.mark.kernel
 
@@ -33,7 +33,7 @@ spec:
 """
 
 
-def apply(kubectl: Kubectl, name: str, script: str, *, tty: bool = False, once: bool = False) -> None:
+def apply(kubectl: Stock, name: str, script: str, *, tty: bool = False, once: bool = False) -> None:
     text = POD.format(name=name, script=script, tty=str(tty).lower(), once=str(once).lower())
     kubectl("apply", "-f", "-", stdin=text)
     kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=20s")
@@ -41,8 +41,8 @@ def apply(kubectl: Kubectl, name: str, script: str, *, tty: bool = False, once: 
 
 def test_standard_input_and_terminals_reach_the_program(machine: Machine) -> None:
     machine.up()
-    for number, program in enumerate(versions()):
-        kubectl = Kubectl(machine, program)
+    for number, program in enumerate(plain()):
+        kubectl = Stock(program, machine.kubeconfig, machine.root.parent)
         said = kubectl(
             *("run", f"run{number}", "-i", "--quiet", "--rm", "--restart=Never", "--image=none"),
             *("--command", "--", "/bin/busybox", "tr", "a-z", "A-Z"),
@@ -56,7 +56,7 @@ def test_standard_input_and_terminals_reach_the_program(machine: Machine) -> Non
         in_a_terminal(kubectl, f"shell{number}")
 
 
-def in_a_terminal(kubectl: Kubectl, name: str) -> None:
+def in_a_terminal(kubectl: Stock, name: str) -> None:
     """Work in the pod's shell, leave it, and end it from outside."""
     ours, theirs = pty.openpty()
     attach = kubectl.start("attach", "-it", name, stdin=theirs, stdout=theirs, stderr=theirs)
@@ -82,7 +82,7 @@ def expect(terminal: int, text: bytes) -> None:
 
 def test_a_terminal_is_there_again_after_the_node(machine: Machine) -> None:
     machine.up()
-    kubectl = Kubectl(machine, versions()[-1])
+    kubectl = Stock(every()[-1], machine.kubeconfig, machine.root.parent)
     apply(kubectl, "kept", "read one; echo first $one; read two; echo second $two", once=False)
     first = kubectl.start("attach", "-i", "kept", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert first.stdin is not None and first.stdout is not None

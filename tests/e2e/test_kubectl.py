@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
-import urllib.request
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +14,8 @@ import yaml
 from podwire.kube.client import Client
 from podwire.kube.config import load
 from podwire.kube.resource import PODS, unstructured
-from tests.cli.helpers import SLEEPER, Machine, host
-from tests.e2e.kubectl import Kubectl, versions
+from tests.cli.helpers import SLEEPER, Machine
+from tests.kubectl import Stock, every
 
 pytestmark = pytest.mark.kernel
 
@@ -43,56 +42,12 @@ def until(what: Callable[[], bool], seconds: float = 20.0) -> None:
         time.sleep(0.05)
 
 
-def test_pods_applied_with_kubectl_run_and_deleted_free_their_addresses(machine: Machine) -> None:
-    before = host()
-    machine.up()
-    networks = machine.root / "lib" / "networks" / "podwire"
-    for program in versions():
-        kubectl = Kubectl(machine, program)
-        kubectl("apply", "-f", "-", stdin=POD)
-        kubectl("wait", "pod/web", "--for=jsonpath={.status.phase}=Running", "--timeout=20s")
-        pod = kubectl.json("get", "pod", "web")
-        address = pod["status"]["podIP"]
-        assert address.startswith("10.201.")
-        assert "Running" in kubectl("get", "pods", "-o", "wide")
-        assert machine.pod("web")["status"]["podIP"] == address
-        assert "Started" in kubectl("describe", "pod", "web")
-        assert "Ready" in kubectl("get", "nodes")
-        assert (networks / address).exists()
-        _streams(kubectl)
-        kubectl("delete", "pod", "web", "--timeout=20s")
-        assert "NotFound" in kubectl("get", "pod", "web", status=1)
-        assert not (networks / address).exists()
-    assert "web" not in machine.ask("get", "pods", "-A", "-o", "name").stdout
-    machine.podwire("down", "--timeout", "2")
-    assert host() == before
-    assert not machine.root.exists()
-
-
-def _streams(kubectl: Kubectl) -> None:
-    """Logs, exec with its exit status, and a port on the pod's loopback only."""
-    until(lambda: kubectl("logs", "web") == "ready\n")
-    assert kubectl("logs", "web", "--tail=1", "--timestamps").endswith(" ready\n")
-    assert kubectl("exec", "web", "--", "/bin/busybox", "hostname") == "web\n"
-    assert kubectl("exec", "-i", "web", "--", "/bin/busybox", "cat", stdin="in and out") == "in and out"
-    assert "exit code 7" in kubectl("exec", "web", "--", "/bin/sh", "-c", "exit 7", status=7)
-    forwarder = kubectl.start("port-forward", "pod/web", ":80", stdout=subprocess.PIPE)
-    try:
-        assert forwarder.stdout is not None
-        port = int(forwarder.stdout.readline().split(" -> ")[0].rpartition(":")[2])
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/hostname", timeout=5) as answer:
-            assert answer.read() == b"web\n"
-    finally:
-        forwarder.kill()
-        forwarder.communicate()
-
-
 def test_a_pod_made_through_the_api_has_an_address_in_under_a_second(machine: Machine) -> None:
     """From the answer to its creation to Running with an address, as a watch tells it; the best of three."""
     machine.up()
 
     async def measure() -> float:
-        async with Client(load(machine.root / "lib" / "apiserver" / "kubeconfig")) as client:
+        async with Client(load(machine.kubeconfig)) as client:
             took = []
             for number in range(3):
                 body = yaml.safe_load(POD.replace("name: web}", f"name: web{number}}}"))
@@ -113,7 +68,7 @@ def test_a_pod_made_through_the_api_has_an_address_in_under_a_second(machine: Ma
 
 
 def test_a_mirror_pod_deleted_with_kubectl_comes_back_and_the_container_goes_on(machine: Machine) -> None:
-    kubectl = Kubectl(machine, versions()[-1])
+    kubectl = Stock(every()[-1], machine.kubeconfig, machine.root.parent)
     machine.write("web.yaml", SLEEPER.format(name="web"))
     machine.up()
     machine.wait_for("web=Running")
@@ -151,7 +106,7 @@ def test_a_node_joins_an_api_server_by_its_kubeconfig_and_takes_pods_from_a_url(
         with machine.start(*api, stdout=subprocess.PIPE) as server:
             assert server.stdout is not None
             assert server.stdout.readline().startswith("The API server answers on")
-            kubectl = Kubectl(machine, versions()[-1])
+            kubectl = Stock(every()[-1], machine.kubeconfig, machine.root.parent)
             machine.podwire(
                 *(
                     "up",

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.cli.helpers import Machine
-from tests.e2e.kubectl import Kubectl, versions
+from tests.kubectl import Stock, every, plain
 
 pytestmark = pytest.mark.kernel
 
@@ -42,12 +42,12 @@ spec:
 
 
 @contextmanager
-def cluster(machine: Machine, *arguments: str) -> Iterator[Kubectl]:
+def cluster(machine: Machine, *arguments: str) -> Iterator[Stock]:
     """An API server, and a node that joins it with these arguments and runs the pod."""
     with machine.start("apiserver", "--listen", "127.0.0.1:0", stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         assert server.stdout.readline().startswith("The API server answers on")
-        kubectl = Kubectl(machine, versions()[-1])
+        kubectl = Stock(every()[-1], machine.kubeconfig, machine.root.parent)
         machine.podwire(
             *("up", "--detach", "--node-name", "n1", "--kubeconfig", str(kubectl.kubeconfig)), *arguments
         )
@@ -65,16 +65,14 @@ def test_kubectl_reaches_a_pod_of_another_process(machine: Machine) -> None:
         assert newest.json("get", "node", "n1")["status"]["daemonEndpoints"] == {
             "kubeletEndpoint": {"Port": PORT}
         }
-        for program in versions():
-            kubectl = Kubectl(machine, program)
+        for program in plain():
+            kubectl = Stock(program, machine.kubeconfig, machine.root.parent)
             assert kubectl("logs", "web").startswith("ready\ntick\n")
             assert len(kubectl("logs", "web", "--tail=2").splitlines()) == 2
             assert kubectl("exec", "web", "--", "/bin/busybox", "hostname") == "web\n"
             said = kubectl("exec", "-i", "web", "--", "/bin/busybox", "cat", stdin="there and back")
             assert said == "there and back"
-            assert "exit code 7" in kubectl(
-                "exec", "web", "--", "/bin/busybox", "sh", "-c", "exit 7", status=7
-            )
+            assert "exit code 7" in kubectl("exec", "web", "--", "/bin/busybox", "sh", "-c", "exit 7", code=7)
             followed = kubectl.start("logs", "-f", "--tail=0", "web", stdout=subprocess.PIPE)
             attached = kubectl.start("attach", "web", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             for each in (followed, attached):
@@ -84,10 +82,10 @@ def test_kubectl_reaches_a_pod_of_another_process(machine: Machine) -> None:
                 each.wait(10)
                 each.stdout.close()
             forwarded(kubectl)
-            assert "container none is not valid for pod web" in kubectl("logs", "web", "-c", "none", status=1)
+            assert "container none is not valid for pod web" in kubectl("logs", "web", "-c", "none", code=1)
 
 
-def forwarded(kubectl: Kubectl) -> None:
+def forwarded(kubectl: Stock) -> None:
     forward = kubectl.start("port-forward", "pod/web", ":80", stdout=subprocess.PIPE)
     try:
         assert forward.stdout is not None
@@ -125,13 +123,13 @@ def test_the_port_is_open_to_holders_of_a_token_of_the_server_and_to_nobody_else
         assert ask("/pods") == (401, "Unauthorized")
         assert ask("/pods", "stolen") == (401, "Unauthorized")
         # The server's certificate is not one that this node knows.
-        assert "Unauthorized" in kubectl("logs", "web", status=1)
+        assert "Unauthorized" in kubectl("logs", "web", code=1)
 
 
 def test_without_the_port_kubectl_is_told_so(machine: Machine) -> None:
     with cluster(machine, "--kubelet-port", "0") as kubectl:
-        assert "node n1 has no kubelet port" in kubectl("logs", "web", status=1)
-        assert "node n1 has no kubelet port" in kubectl("exec", "web", "--", "true", status=1)
+        assert "node n1 has no kubelet port" in kubectl("logs", "web", code=1)
+        assert "node n1 has no kubelet port" in kubectl("exec", "web", "--", "true", code=1)
         kubectl("delete", "pod", "web", "--wait=false")
         end = time.monotonic() + 20
         while kubectl("get", "pods", "-o", "name"):

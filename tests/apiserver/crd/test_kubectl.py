@@ -9,10 +9,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.apiserver.crd.cluster import cluster, kubectls
+from tests.apiserver.crd.cluster import cluster
 from tests.apiserver.crd.definitions import crontab, definition, version
+from tests.kubectl import Kubectl, plain
 
-KUBECTLS = pytest.mark.parametrize("kubectl", kubectls(), ids=lambda path: Path(path).name)
+KUBECTLS = pytest.mark.parametrize("kubectl", plain(), ids=str)
 NAME = "crontabs.example.com"
 COLUMNS = [
     {"name": "Spec", "type": "string", "jsonPath": ".spec.cronSpec"},
@@ -31,7 +32,7 @@ FULL = definition(
 
 
 @KUBECTLS
-async def test_custom_resources(kubectl: str, tmp_path: Path) -> None:
+async def test_custom_resources(kubectl: Kubectl, tmp_path: Path) -> None:
     async with cluster(tmp_path, kubectl) as k:
         assert "created" in await k("apply", "-f", "-", stdin=FULL)
         await k("wait", "--for=condition=Established", f"crd/{NAME}", "--timeout=10s")
@@ -103,7 +104,7 @@ def pod(image: str, **more: Any) -> dict[str, Any]:
 
 
 @KUBECTLS
-async def test_patches_and_server_side_apply(kubectl: str, tmp_path: Path) -> None:
+async def test_patches_and_server_side_apply(kubectl: Kubectl, tmp_path: Path) -> None:
     async with cluster(tmp_path, kubectl) as k:
 
         async def value(path: str) -> str:
@@ -138,7 +139,7 @@ async def test_patches_and_server_side_apply(kubectl: str, tmp_path: Path) -> No
 
 @KUBECTLS
 async def test_what_was_applied_from_the_client_side_goes_on_at_the_server(
-    kubectl: str, tmp_path: Path
+    kubectl: Kubectl, tmp_path: Path
 ) -> None:
     def settings(**data: str) -> dict[str, Any]:
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": data}
