@@ -177,6 +177,8 @@ def _own_network(request: pytest.FixtureRequest) -> Iterator[None]:
     before = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         unshare(CLONE_NEWNET)
+        # A new namespace forwards IPv4 where the machine does, as one with containers does.
+        Path("/proc/sys/net/ipv4/ip_forward").write_text("0")
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
         yield
     finally:

@@ -14,8 +14,9 @@ from tests.agent.conftest import Pod, Start
 from tests.agent.helpers import Forked, cni, connect, read_answer, request, variables
 from tests.agent.plugins import WATCHED, log, wait_for
 from tests.agent.plugins import config as watched
-from tests.agent.test_node import QUICK, until
+from tests.agent.test_node import QUICK
 from tests.shim.helpers import build
+from tests.waiting import until
 
 pytestmark = pytest.mark.kernel
 

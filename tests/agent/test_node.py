@@ -22,6 +22,8 @@ from podwire.cli.__main__ import main
 from tests.agent import lab
 from tests.agent.conftest import Pod, Start
 from tests.agent.helpers import ROOT, Forked, Process, ask, cni
+from tests.plugins.helpers import links, settled
+from tests.waiting import until
 
 pytestmark = pytest.mark.kernel
 
@@ -43,13 +45,6 @@ def detach(agent: Forked | Process, data: Path, name: str, netns: str, port: int
     if port:
         assert agent.delete(lab.portmap(port), name, netns).exit == 0
     assert agent.delete(lab.bridge(data), name, netns).exit == 0
-
-
-def until(what: Callable[[], bool], seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_a_chain_is_made_and_taken_away(start: Start, pod: Pod, tmp_path: Path) -> None:
@@ -89,6 +84,8 @@ def test_a_restart_interrupts_no_connection_and_changes_no_rule(
     result = attach(agent, tmp_path / "data", "one", netns, 8080)
     address = next(ip["address"].partition("/")[0] for ip in result["ips"] if "." in ip["address"])
     echo = subprocess.Popen(["ip", "netns", "exec", "one", "busybox", "nc", "-l", "-p", "80", "-e", "cat"])
+    for name in links():  # the kernel tells of a carrier in its own time
+        settled(name)
     monitor = subprocess.Popen(["nft", "monitor"], stdout=subprocess.PIPE, text=True)
     watch = subprocess.Popen(["ip", "monitor", "link", "address", "route"], stdout=subprocess.PIPE, text=True)
     try:
