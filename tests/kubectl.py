@@ -160,7 +160,7 @@ class Stock:
         return json.loads(self(*arguments, "-o", "json"))
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-        """It, beside the test, with pipes or terminals as ``options`` give them."""
+        """It, with the streams that ``options`` say (subprocess.Popen), as text."""
         return subprocess.Popen(self.line(*arguments), text=True, env=self.environment, **options)
 
     def beside(self, *arguments: str, terminal: tuple[int, int] | None = None) -> Beside:

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec
 import aiohttp
 import pytest
 
-from podwire.serving.streaming import logs, portforward, spdy_channels
+from podwire.serving.streaming import logs, portforward, spdy_channels, web_socket_channels
 from podwire.serving.streaming.program import Limits
 from podwire.serving.streaming.queue import LIMIT, ByteQueue
 from podwire.serving.streaming.spdy import frames
@@ -413,6 +413,19 @@ async def test_odd_messages_are_passed_over(server: PodServer) -> None:
         await client.send_bytes(b"\x00yes\n")
         got = b"".join([message.data[1:] async for message in client])
     assert b"got yes" in got
+
+
+@timed
+async def test_a_client_of_version_5_has_time_to_make_its_streams(
+    server: PodServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kubectl drops what comes before that, be it output or the reason of a failure."""
+    monkeypatch.setattr(web_socket_channels, "SETTLE", 0.5)
+    async with web_socket(server, "exec", "v5.channel.k8s.io", **sh("echo out", stdout="1")) as client:
+        with pytest.raises(TimeoutError):
+            await client.receive(0.2)
+        found = [message.data async for message in client if message.type == aiohttp.WSMsgType.BINARY]
+        assert b"\x01out\n" in found
 
 
 @timed

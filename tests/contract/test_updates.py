@@ -223,3 +223,17 @@ async def test_what_may_change_of_a_pod(api: Api) -> None:
         len((await api.patch(path, {"spec": {"tolerations": tolerations}})).ok()["spec"]["tolerations"]) == 3
     )
     (await api.patch(path, {"spec": {"activeDeadlineSeconds": 200}})).fails(422, "Invalid")
+
+
+async def test_what_is_false_or_empty_is_as_if_it_were_not_there(api: Api) -> None:
+    made = pod("a", hostNetwork=False, nodeSelector={}, hostname="")
+    made["spec"]["containers"][0].update(tty=False, stdin=False, args=[])
+    (await api.create(api.at("pods"), made)).ok(201)
+    path = api.at("pods", "a")
+    spec = (await api.get(path)).ok()["spec"]
+    assert not {"hostNetwork", "hostPID"} & spec.keys()
+    assert not {"tty", "stdin"} & spec["containers"][0].keys()
+    (await api.patch(path, {"spec": {"hostPID": False, "hostNetwork": None}}, MERGE)).ok(200)
+    without: Object = {"nodeSelector": None, "hostname": None, "subdomain": "", "initContainers": []}
+    (await api.patch(path, {"spec": without}, MERGE)).ok(200)
+    (await api.patch(path, {"spec": {"hostPID": True}}, MERGE)).fails(422, "Invalid", "pod updates may not")

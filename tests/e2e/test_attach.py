@@ -12,7 +12,7 @@ import time
 import pytest
 
 from tests.cli.helpers import Machine
-from tests.kubectl import Stock, every, plain
+from tests.kubectl import Stock, plain
 
 pytestmark = pytest.mark.kernel
 
@@ -82,7 +82,7 @@ def expect(terminal: int, text: bytes) -> None:
 
 def test_a_terminal_is_there_again_after_the_node(machine: Machine) -> None:
     machine.up()
-    kubectl = Stock(every()[-1], machine.kubeconfig, machine.root.parent)
+    kubectl = Stock(plain()[-1], machine.kubeconfig, machine.root.parent)
     apply(kubectl, "kept", "read one; echo first $one; read two; echo second $two", once=False)
     first = kubectl.start("attach", "-i", "kept", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert first.stdin is not None and first.stdout is not None

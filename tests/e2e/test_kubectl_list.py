@@ -197,7 +197,7 @@ def _inside(k: Stock, machine: Machine) -> None:
         shell.until("33 101")
         shell.resize(40, 120)
         shell.type("until stty size | grep '40 120'; do :; done\n")
-        shell.until("\n40 120")
+        shell.until("done\r\n", "40 120")
         shell.type("exit 5\n")
         shell.ends(5)
     here, there, back = (k.home / name for name in ("here", "there", "back"))

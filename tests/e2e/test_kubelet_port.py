@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.cli.helpers import Machine
-from tests.kubectl import Stock, every, plain
+from tests.kubectl import Stock, plain
 
 pytestmark = pytest.mark.kernel
 
@@ -47,7 +47,7 @@ def cluster(machine: Machine, *arguments: str) -> Iterator[Stock]:
     with machine.start("apiserver", "--listen", "127.0.0.1:0", stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         assert server.stdout.readline().startswith("The API server answers on")
-        kubectl = Stock(every()[-1], machine.kubeconfig, machine.root.parent)
+        kubectl = Stock(plain()[-1], machine.kubeconfig, machine.root.parent)
         machine.podwire(
             *("up", "--detach", "--node-name", "n1", "--kubeconfig", str(kubectl.kubeconfig)), *arguments
         )

@@ -51,10 +51,18 @@ def validate(new: Object, old: Object) -> list[Cause]:
     gates = before.get("schedulingGates") or []
     if gates and all(gate in gates for gate in allowed.get("schedulingGates") or []):
         _put(allowed, "schedulingGates", gates)
-    if allowed != before:
+    if _meaning(allowed) != _meaning(before):
         changed = "".join(f"\n{line}" for line in differences(before, allowed, "spec"))
         causes.append(status.forbidden_field("spec", _ONLY + changed))
     return causes
+
+
+def _meaning(value: Any) -> Any:
+    """The value without what is empty, which Go does not tell from what is not there."""
+    if isinstance(value, dict):
+        pairs = ((name, _meaning(one)) for name, one in value.items())
+        return {name: one for name, one in pairs if one not in ("", [], {})}
+    return [_meaning(one) for one in value] if isinstance(value, list) else value
 
 
 def _put(spec: Object, name: str, value: Any) -> None:

@@ -68,6 +68,24 @@ class Message:
 
 
 TOP_LEVEL = frozenset(("apiVersion", "kind"))
+LEFT_OUT = frozenset(
+    (
+        "chapAuthDiscovery",
+        "chapAuthSession",
+        "hostIPC",
+        "hostNetwork",
+        "hostPID",
+        "publishNotReadyAddresses",
+        "readOnly",
+        "sslEnabled",
+        "stdin",
+        "stdinOnce",
+        "tty",
+        "unschedulable",
+    )
+)
+"""Fields that are not there when they are false: plain booleans with omitempty in Go, where false and nothing
+are the same, whatever a client sends. Other booleans may be true by default."""
 
 
 def message(name: str) -> Message:

@@ -41,7 +41,7 @@ class WrongType(Exception):
 
 
 def prune(name: str, obj: Object, old: Object | None = None) -> list[str]:
-    """Remove unknown fields and nulls from an object of the message; the paths of the unknown ones.
+    """Remove unknown fields, nulls and what is left out from an object; the paths of the unknown ones.
 
     What is as in ``old``, which was pruned before, is not looked at. Raise WrongType.
     """
@@ -64,7 +64,7 @@ def _message(
                 continue
             unknown.append(f"{path}.{key}" if path else key)
             drop.append(key)
-        elif value is None:
+        elif value is None or (value is False and key in schemas.LEFT_OUT):
             drop.append(key)
         else:
             below = f"{path}.{key}" if path else key

@@ -30,6 +30,9 @@ PROTOCOLS = (*_BINARY[::-1], *_BASE64[::-1])
 _STDIN, _STDOUT, _ERROR, _RESIZE, _CLOSE = 0, 1, 3, 4, 255
 PIECE = 32 << 10
 """Bytes of a message at most."""
+SETTLE = 0.05
+"""Seconds that a client of version 5 gets to make its streams; it does not tell. kubectl 1.31 to 1.33
+reads before, and drops what comes for a stream that is not there yet: output, or the reason of a failure."""
 
 
 class WebSocketChannels:
@@ -62,6 +65,8 @@ class WebSocketChannels:
 
     async def ready(self) -> None:
         """See Channels."""
+        if self._ends:
+            await asyncio.sleep(SETTLE)
         # An empty message tells clients that the connection stands.
         with contextlib.suppress(ConnectionError):
             await self._messages.send(_STDOUT if self._taken[1] else _ERROR, b"")
