@@ -19,6 +19,7 @@ import aiohttp
 from yarl import URL
 
 from podwire import __version__
+from podwire.kube.urls import url_fault
 from podwire.kube.yamltree import MAX_BYTES
 from podwire.sources.kept import LastGood
 from podwire.sources.page import Page
@@ -41,11 +42,11 @@ class _Refused(Exception):
 
 
 class HTTPSource:
-    """Pods from URLs. ``headers`` go with each request, one pair a value.
+    """Pods from URLs, which are http or https. ``headers`` go with each request, one pair a value.
 
     ``poll_interval`` and ``timeout`` (of one whole answer) are in seconds. ``keep`` is a directory for the
     last good body of each URL; None: no run knows of the one before. Several URLs are one source, which
-    counts as seen when each has answered.
+    counts as seen when each has answered. Raises ValueError for what is no such URL.
     """
 
     name = HTTP
@@ -61,8 +62,12 @@ class HTTPSource:
         keep: Path | None = None,
     ) -> None:
         several = (urls,) if isinstance(urls, str) else urls
-        kept = LastGood(keep)
         self.urls = tuple(dict.fromkeys(several))
+        for url in self.urls:
+            wrong = url_fault(url) or ("" if url.lower().startswith(("http:", "https:")) else "not of http")
+            if wrong:
+                raise ValueError(f"{url!r} is not a URL of pods: {wrong}")
+        kept = LastGood(keep)
         self.node_name = node_name
         self.poll_interval = poll_interval
         self.timeout = timeout
@@ -114,7 +119,7 @@ class HTTPSource:
             reason = Reason.MISSING_PATH if refused.definite else Reason.FAILED_READ
             page.failed(reason, str(refused), self.node_name)
             good = False
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             page.failed(Reason.FAILED_READ, self._explain(error), self.node_name)
             good = False
         self._tell(page, good=good)
@@ -171,6 +176,8 @@ class HTTPSource:
             return f"no whole answer within {self.timeout:g} s"
         if isinstance(error, aiohttp.TooManyRedirects):
             return "too many redirects"
+        if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError | ValueError):
+            return f"no URL that can be asked: {error}"
         if isinstance(error, aiohttp.ClientPayloadError):
             return "the connection ended in the middle of the answer"
         if isinstance(error, OSError) and error.errno and error.errno > 0:
