@@ -25,14 +25,15 @@ NEEDS := \
 test: NEEDS += ctr:containerd runc:runc podman:podman ps:procps dnsmasq:dnsmasq-base
 
 # The shim is compiled, as it is shipped and with sanitizers, and called.
-test bench fuzz soak shim: NEEDS += gcc:gcc musl-gcc:musl-tools /usr/include/stdio.h:libc6-dev
+test test-kernel-all bench fuzz soak shim: NEEDS += gcc:gcc musl-gcc:musl-tools /usr/include/stdio.h:libc6-dev
 
-.PHONY: help setup shim wheel demo test test-kernel lint bench soak fuzz format lock clean packages
+.PHONY: help setup shim wheel demo test test-kernel test-kernel-all lint bench soak fuzz format lock clean packages
 
 help:
 	@echo 'make demo    run examples/hello on this machine, check every claim, take it down (root)'
 	@echo 'make test    all tests (root: the kernel tests too)'
 	@echo 'make test-kernel   what this kernel may lack (vlan, ipvlan, dummy, vrf, bridge VLANs), in user-mode Linux (root); TEST_KERNEL_SECONDS (290)'
+	@echo 'make test-kernel-all   all conformance checks of vlan, ipvlan, dummy, vrf and chains with them, there; RUNS (all), TEST_KERNEL_SECONDS a run (3600)'
 	@echo 'make lint    format, lint, types, layers'
 	@echo 'make bench   speed beside the Go plugins and the bare netlink floor (root)'
 	@echo 'make fuzz    look for inputs that break the parsers, FUZZ_SECONDS (60) long'
@@ -90,6 +91,9 @@ test: setup shim
 
 test-kernel: setup
 	@PYTHONPATH=src $(BIN)/python -m tests.uml $(TESTS)
+
+test-kernel-all: setup shim
+	@PYTHONPATH=src $(BIN)/python -m tests.uml.everything $(RUNS)
 
 lint: setup
 	@$(BIN)/ruff format --check .

@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +189,7 @@ class Run:
             attachment = self._attachment(number)
             deletes["ours"].append(self._ours_delete(number))
             deletes["peer"].append(self._peer_delete(number))
-            deletes["floor"].append(timed(lambda one=number: self.floor.delete(one)))  # type: ignore[misc]
+            deletes["floor"].append(timed(partial(self.floor.delete, number)))
             deletes["runtime"].append(await timed_async(self.runtime.delete(self.network, attachment)))
         return [
             *self._rows("ADD", adds, floor=not self.case.masquerade),

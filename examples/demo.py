@@ -19,6 +19,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -177,10 +178,14 @@ def claims_of_the_pods(claims: Claims) -> None:
     addresses = {
         name: [entry["ip"] for entry in pod["status"].get("podIPs", [])] for name, pod in pods.items()
     }
+
+    def phase_and_addresses(name: str) -> str:
+        return f"{pods[name]['status']['phase']}, {', '.join(addresses[name])}"
+
     for name in PODS:
         claims.check(
             f"{name} is Running",
-            lambda name=name: f"{pods[name]['status']['phase']}, {', '.join(addresses[name])}",  # type: ignore[misc]
+            partial(phase_and_addresses, name),
             "Running, ",
         )
     web4, web6 = split(addresses["web"])

@@ -20,6 +20,7 @@ from podwire.kernel.removal import LinkRemover
 # Not Netns.run: how often it is called depends on which thread serves, since each opens a socket of its own.
 STEPS: tuple[tuple[Any, str], ...] = (
     (NetlinkSocket, "send"),
+    (NetlinkSocket, "request_after"),
     (Nft, "run"),
     (Nft, "write"),
     (sysctl, "write_all"),

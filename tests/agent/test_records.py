@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -62,6 +63,37 @@ def test_a_second_success_takes_the_place_of_the_first(tmp_path: Path) -> None:
     for result in (b"1", b"2"):
         records.complete(begin(records, request()), request(), result)
     assert [record.result for record in records.all()] == [b"2"]
+    records.close()
+
+
+def entry(options: str, **runtime: Any) -> tuple[Request[Any], bytes]:
+    """One of two entries of the same type in a list, as its runtime asks for it."""
+    config = {"cniVersion": "1.1.0", "name": "net", "type": "watched", "directory": options, **runtime}
+    one = make_request(WATCHED, "ADD", config, container_id="one", netns="/run/netns/x", ifname="eth0")
+    return one, json.dumps(config).encode()
+
+
+def test_two_entries_of_a_type_in_one_list_are_two_records(tmp_path: Path) -> None:
+    records = Records(tmp_path / "agent.db")
+    for options in ("/first", "/second", "/first"):
+        one, config = entry(options, prevResult={"ips": []})
+        records.complete(records.begin(one, 7, b"", config), one, b"{}")
+    assert [record.entry["directory"] for record in records.all()] == ["/second", "/first"]
+    records.remove(entry("/second", runtimeConfig={"portMappings": []}, prevResult={"dns": {}})[0])
+    assert [record.entry["directory"] for record in records.all()] == ["/first"]
+    records.remove(entry("/first")[0])
+    assert records.all() == []
+    records.close()
+
+
+def test_of_two_entries_that_were_changed_since_the_last_is_forgotten_first(tmp_path: Path) -> None:
+    records = Records(tmp_path / "agent.db")
+    for options in ("/first", "/second"):
+        one, config = entry(options)
+        records.complete(records.begin(one, 7, b"", config), one, b"{}")
+    for left in (["/first"], []):
+        records.remove(entry("/changed")[0])
+        assert [record.entry["directory"] for record in records.all()] == left
     records.close()
 
 

@@ -355,6 +355,21 @@ def test_sigterm_waits_for_a_hanging_plugin_only_so_long_and_the_next_agent_undo
     assert agent.attachments() == []
 
 
+def test_the_second_entry_of_a_type_is_undone_beside_the_first(start: Start, tmp_path: Path) -> None:
+    agent = start(plugins=[WATCHED])
+    assert agent.add(config(tmp_path), "one", "/run/x").exit == 0
+    sock = begin(agent, "ADD", config(tmp_path, wait="never"), "one")
+    agent.until(lambda found: len(found["running"]) == 1)
+    agent.kill()
+    sock.close()
+    (tmp_path / "never").touch()
+    agent = start(plugins=[WATCHED])
+    assert plugins.log(tmp_path)[-1] == "DEL one end"
+    assert [one["plugin"] for one in agent.attachments()] == ["watched"]
+    assert agent.delete(config(tmp_path), "one", "/run/x").exit == 0
+    assert agent.attachments() == []
+
+
 def test_a_dead_agents_socket_is_replaced(start: Start, tmp_path: Path) -> None:
     start(plugins=[WATCHED]).kill()
     agent = start(plugins=[WATCHED])

@@ -9,12 +9,14 @@ from typing import Any
 
 from aiohttp import web
 
-from podwire.apiserver import status
-from podwire.apiserver.http.answers import answer, failed
-from podwire.apiserver.status import Failure
-from podwire.apiserver.streaming.backend import PodStreams
-from podwire.apiserver.streaming.program import DEFAULT_LIMITS, Limits
-from podwire.apiserver.streaming.service import Streaming
+from podwire.apiserver.http.answers import answer
+from podwire.apiserver.http.ownnode import OwnNode
+from podwire.serving import status
+from podwire.serving.answers import failed
+from podwire.serving.status import Failure
+from podwire.serving.streaming.backend import PodStreams
+from podwire.serving.streaming.program import DEFAULT_LIMITS, Limits
+from podwire.serving.streaming.service import Streaming
 from tests.apiserver.podstreams import LocalStreams
 
 POD: dict[str, Any] = {
@@ -34,6 +36,7 @@ class PodServer:
         self, backend: PodStreams, *, limits: Limits = DEFAULT_LIMITS, pod: dict[str, Any] | None = None
     ) -> None:
         self.streaming = Streaming(backend, limits)
+        self._node = OwnNode(self.streaming)
         self.pod = POD if pod is None else pod
         self.requests: list[str] = []
         self.url = ""
@@ -72,13 +75,13 @@ class PodServer:
                 case path if path == _BASE:
                     return answer(self.pod)
                 case path if path == f"{_BASE}/exec":
-                    return await self.streaming.exec(request, self.pod)
+                    return await self._node.exec(request, self.pod)
                 case path if path == f"{_BASE}/attach":
-                    return await self.streaming.attach(request, self.pod)
+                    return await self._node.attach(request, self.pod)
                 case path if path == f"{_BASE}/portforward":
-                    return await self.streaming.port_forward(request, self.pod)
+                    return await self._node.port_forward(request, self.pod)
                 case path if path == f"{_BASE}/log":
-                    return await self.streaming.log(request, self.pod)
+                    return await self._node.log(request, self.pod)
             raise status.no_such_path()
         except Failure as failure:
             return failed(failure)

@@ -12,8 +12,8 @@ import struct
 import termios
 from collections.abc import AsyncIterator
 
-from podwire.apiserver import status
-from podwire.apiserver.streaming.backend import ExecOptions, LogOptions, Process, Target
+from podwire.serving import status
+from podwire.serving.streaming.backend import ExecOptions, LogOptions, Process, Target
 
 CHUNK = 64 << 10
 

@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from urllib.parse import urlencode
 
-from podwire.apiserver.streaming.spdy.frames import (
+from podwire.serving.streaming.spdy.frames import (
     Data,
     Decoder,
     Frame,
@@ -17,7 +17,7 @@ from podwire.apiserver.streaming.spdy.frames import (
     SynStream,
     WindowUpdate,
 )
-from podwire.apiserver.streaming.spdy.headers import Compressor, Decompressor
+from podwire.serving.streaming.spdy.headers import Compressor, Decompressor
 
 BASE = "/api/v1/namespaces/default/pods/web"
 

@@ -17,7 +17,7 @@ from typing import Any
 from podwire.apiserver.deletion import DeleteOptions
 from podwire.apiserver.kind import Kind, WriteOptions
 from podwire.apiserver.server import ApiServer
-from podwire.apiserver.status import Failure
+from podwire.serving.status import Failure
 from tests.apiserver.crd.cluster import cluster, kubectls
 
 PYTHON = os.environ.get("PODWIRE_TEST_CLIENTS") or sys.executable

@@ -133,7 +133,10 @@ async def test_a_pod_waits_for_a_node_that_is_ready(lab: Lab) -> None:
     broken["status"]["conditions"][0]["status"] = "True"
     await lab.ok("PUT", "/api/v1/nodes/n1/status", broken)
     await lab.until(f"{PODS}/a", lambda a: a.body["spec"].get("nodeName") == "n1")
-    await lab.until(EVENTS, lambda a: any(e["reason"] == "Scheduled" for e in a.body["items"]))
+    told = await lab.until(EVENTS, lambda a: any(e["reason"] == "Scheduled" for e in a.body["items"]))
+    # A list is by name, and so in the order of time.
+    reasons = [event["reason"] for event in told.body["items"]]
+    assert (reasons[0], reasons[-1]) == ("FailedScheduling", "Scheduled")
 
 
 async def test_two_pods_do_not_share_a_host_port(lab: Lab) -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podwire.apiserver.streaming.spdy import frames, headers
-from podwire.apiserver.streaming.spdy.frames import (
+from podwire.serving.streaming.spdy import frames, headers
+from podwire.serving.streaming.spdy.frames import (
     LARGEST_CONTROL,
     WINDOW,
     Data,
@@ -27,8 +27,8 @@ from podwire.apiserver.streaming.spdy.frames import (
     SynStream,
     WindowUpdate,
 )
-from podwire.apiserver.streaming.spdy.headers import DICTIONARY, Compressor, Decompressor
-from podwire.apiserver.streaming.spdy.session import Event, Opened, Received, Reset, Session, Widened
+from podwire.serving.streaming.spdy.headers import DICTIONARY, Compressor, Decompressor
+from podwire.serving.streaming.spdy.session import Event, Opened, Received, Reset, Session, Widened
 
 STREAM = st.integers(1, 0x7FFFFFFF)
 WORD = st.integers(0, 0xFFFFFFFF)

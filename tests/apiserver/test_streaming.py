@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from podwire.apiserver.streaming.program import Limits
+from podwire.serving.streaming.program import Limits
 from tests.apiserver.kubectl import SECONDS, Kubectl, found, run, running
 from tests.apiserver.podserver import POD, PodServer, serving
 from tests.apiserver.podstreams import LocalStreams

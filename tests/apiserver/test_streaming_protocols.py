@@ -15,11 +15,11 @@ from typing import Any, ParamSpec
 import aiohttp
 import pytest
 
-from podwire.apiserver.streaming import logs, portforward, spdy_channels
-from podwire.apiserver.streaming.program import Limits
-from podwire.apiserver.streaming.queue import LIMIT, ByteQueue
-from podwire.apiserver.streaming.spdy import frames
-from podwire.apiserver.streaming.spdy.frames import Data, Ping, RstStream, WindowUpdate
+from podwire.serving.streaming import logs, portforward, spdy_channels
+from podwire.serving.streaming.program import Limits
+from podwire.serving.streaming.queue import LIMIT, ByteQueue
+from podwire.serving.streaming.spdy import frames
+from podwire.serving.streaming.spdy.frames import Data, Ping, RstStream, WindowUpdate
 from tests.apiserver.podserver import PodServer, serving
 from tests.apiserver.podstreams import LocalStreams
 from tests.apiserver.spdyclient import BASE, SpdyClient

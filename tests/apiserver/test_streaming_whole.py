@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from podwire.apiserver.http.ownnode import OwnNode
 from podwire.apiserver.server import ApiServer, Settings
-from podwire.apiserver.streaming.service import Streaming
+from podwire.serving.streaming.service import Streaming
 from tests.apiserver.kubectl import SECONDS, Kubectl, found, run, running
 from tests.apiserver.podserver import POD
 from tests.apiserver.podstreams import LocalStreams
@@ -35,7 +36,7 @@ async def kubeconfig(streams: LocalStreams, tmp_path: Path, kubectl: Kubectl) ->
     """Of a server that has the pod ``web``, running."""
     before = asyncio.all_tasks()
     streaming = Streaming(streams)
-    server = ApiServer(Settings(directory=tmp_path / "state", listen=("127.0.0.1:0",)), streaming)
+    server = ApiServer(Settings(directory=tmp_path / "state", listen=("127.0.0.1:0",)), OwnNode(streaming))
     await server.start()
     try:
         config = str(server.files.kubeconfig)

@@ -258,7 +258,7 @@ up empty --bridge lo                            --bridge lo
 up empty --pod-cidr 10.200.0.0/24               10.200.0.9
 up empty --root /proc                           /proc/lib
 up empty --root /sys/podwire                    /sys/podwire
-install --bin-dir /proc/podwire                 /proc/podwire
+install --no-agent --bin-dir /proc/podwire      /proc/podwire
 exec a '' --root r                              node.sock
 cni add net nowhere                             /etc/cni/net.d
 cni check net nowhere                           /etc/cni/net.d

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,11 @@ class Outcome:
         return f"{self.status}\n{self.out}\n{self.err}"
 
 
+Run = Callable[..., Outcome]
+
+
 @pytest.fixture
-def run(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+def run(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A command run in this process, in an empty directory, with no variables of ours."""
     monkeypatch.chdir(tmp_path)
     for variable in (
@@ -84,7 +88,7 @@ def run(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.M
         ("install --bin-dir", "--bin-dir"),
     ],
 )
-def test_a_senseless_line_is_a_usage_error(run, line: str, word: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_senseless_line_is_a_usage_error(run: Run, line: str, word: str) -> None:
     outcome = run(*line.split())
     assert outcome.status == 2, outcome
     assert word in outcome.err
@@ -94,7 +98,7 @@ def test_a_senseless_line_is_a_usage_error(run, line: str, word: str) -> None:  
 @pytest.mark.parametrize(
     "line", ["get pods", "get nodes", "get events", "describe pod web", "logs web", "exec web -- true"]
 )
-def test_without_a_node_the_error_says_how_to_start_one(run, tmp_path: Path, line: str) -> None:  # type: ignore[no-untyped-def]
+def test_without_a_node_the_error_says_how_to_start_one(run: Run, tmp_path: Path, line: str) -> None:
     command, *rest = line.split()
     outcome = run(command, "--root", str(tmp_path / "r"), *rest)
     assert outcome.status == 1, outcome
@@ -102,7 +106,7 @@ def test_without_a_node_the_error_says_how_to_start_one(run, tmp_path: Path, lin
     assert f"podwire up --root {tmp_path}/r" in outcome.err
 
 
-def test_down_where_nothing_was_up_is_fine(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_down_where_nothing_was_up_is_fine(run: Run, tmp_path: Path) -> None:
     for _ in range(2):
         outcome = run("down", "--root", str(tmp_path / "r"))
         assert (outcome.status, outcome.err) == (0, "")
@@ -111,21 +115,21 @@ def test_down_where_nothing_was_up_is_fine(run, tmp_path: Path) -> None:  # type
 
 
 @pytest.mark.parametrize("line", ["up .", "down"])
-def test_without_root_it_says_so(run, monkeypatch: pytest.MonkeyPatch, line: str) -> None:  # type: ignore[no-untyped-def]
+def test_without_root_it_says_so(run: Run, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     outcome = run(*line.split())
     assert outcome.status == 1
     assert "root" in outcome.err
 
 
-def test_a_path_that_is_not_there_is_named(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_path_that_is_not_there_is_named(run: Run, tmp_path: Path) -> None:
     outcome = run("up", "missing", "--root", str(tmp_path / "r"))
     assert (outcome.status, outcome.err) == (1, "error: missing: No such file or directory\n")
     assert not (tmp_path / "r").exists()
 
 
-def test_version(run) -> None:  # type: ignore[no-untyped-def]
-    assert run("version").out == "podwire 0.1.0\n"
+def test_version(run: Run) -> None:
+    assert run("version").out == run("--version").out == "podwire 0.1.0\n"
 
 
 def test_the_traceback_is_there_for_who_asks(

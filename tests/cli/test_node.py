@@ -17,6 +17,7 @@ import yaml
 
 from podwire.kernel.host import Kernel
 from podwire.plugins import masquerade
+from podwire.plugins.attachment import Identity
 from tests.cli.helpers import SERVER, SLEEPER, Machine, host, lines, output
 
 pytestmark = pytest.mark.kernel
@@ -311,12 +312,12 @@ def test_what_is_not_ours_keeps_the_bridge(machine: Machine) -> None:
 def test_what_another_runtime_attached_keeps_the_table(machine: Machine) -> None:
     machine.up()
     with Kernel.open() as kernel:
-        address = [ip_interface("10.77.0.2/24")]
-        masquerade.add(kernel, "other", "c1", "eth0", address, [address[0].network])
+        other = Identity("other", "c1", "eth0")
+        masquerade.add(kernel, other, [ip_interface("10.77.0.2/24")])
         said = machine.podwire("down", status=1).stderr
         assert "table inet podwire stays: still used by other/c1/eth0" in said
         assert "10.77.0.2" in output("nft", "list", "table", "inet", "podwire")
-        masquerade.remove(kernel, "c1", "eth0", "other")
+        masquerade.remove(kernel, other)
     assert "Everything is removed." in machine.podwire("down").stdout
     assert output("nft", "list", "ruleset") == ""
     assert not machine.root.exists()

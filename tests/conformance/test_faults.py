@@ -109,7 +109,7 @@ def test_a_fault_is_found_and_nothing_else(
 
 def test_every_check_has_a_fault_that_it_finds() -> None:
     found = {check for _, _, expected in FAULTS for check in expected.split()}
-    elsewhere = {"failed-add-config", "status", "status-master"}
+    elsewhere = {"failed-add-config", "failed-add-chain", "status", "status-master"}
     assert {one.id for one in checks()} | {one.row.id for one in OVERALL} == found | elsewhere
 
 

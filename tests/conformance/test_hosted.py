@@ -43,9 +43,14 @@ def test_without_its_daemon_a_plugin_has_findings(bin_dir: Path) -> None:
 
 @pytest.mark.parametrize(
     ("command", "said"),
-    [(("/nonexistent",), "/nonexistent: No such file"), (("true",), "true: made no /run/conformance/")],
+    [
+        (("/nonexistent",), "^/nonexistent: No such file"),
+        (("true",), r"^true: made no /run/conformance/\S+ and ended; it said: nothing$"),
+        (("sh", "-c", "echo one >&2; echo two >&2"), r" and ended; it said: two$"),
+        (("sh", "-c", "echo slow >&2; exec sleep 4321"), r" within 4 s; it said: slow$"),
+    ],
 )
 def test_a_daemon_that_does_not_come_up_is_told(bin_dir: Path, command: tuple[str, ...], said: str) -> None:
-    given = subject.resolve(str(bin_dir / "loopback"), [], daemon=Daemon(command, SOCKET))
+    given = subject.resolve(str(bin_dir / "loopback"), [], timeout=4, daemon=Daemon(command, SOCKET))
     with pytest.raises(NotTestable, match=said):
         tester.prepare(given)

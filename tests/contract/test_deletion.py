@@ -154,6 +154,17 @@ async def test_the_grace_of_a_pod(api: Api, spec: Object, options: Object | None
     await api.delete(path, {"gracePeriodSeconds": 0})
 
 
+async def test_who_watches_hears_that_no_time_is_left_before_a_pod_is_gone(api: Api) -> None:
+    path = await bound(api, "a")
+    entered = (await api.get(path)).ok()["metadata"]["resourceVersion"]
+    watch = await api.watch(api.at("pods"), resourceVersion=entered)
+    await api.delete(path)
+    (await api.delete(path, {"gracePeriodSeconds": 0})).ok(200)
+    events = [await watch.next() for _ in range(3)]
+    told = [(e.type, e.object["metadata"]["deletionGracePeriodSeconds"]) for e in events if e]
+    assert told == [("MODIFIED", 30), ("MODIFIED", 0), ("DELETED", 0)]
+
+
 async def test_grace_in_the_query(api: Api) -> None:
     path = await bound(api, "a")
     assert (await api.delete(path, gracePeriodSeconds="4")).ok()["metadata"][

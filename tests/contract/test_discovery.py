@@ -109,6 +109,10 @@ async def test_version_and_health(api: Api) -> None:
     for path in ("/healthz", "/livez", "/readyz"):
         answer = await api.get(path)
         assert (answer.code, answer.body) == (200, "ok")
+    told = (await api.get("/readyz", verbose="true")).ok(200)
+    assert "[+]ping ok\n" in told and told.endswith("readyz check passed\n")
+    assert (await api.get("/readyz/ping")).ok(200) == "ok"
+    assert (await api.get("/readyz/none")).code == 404
     assert "/api" in (await api.get("/")).ok(200)["paths"]
 
 

@@ -94,15 +94,12 @@ async def test_a_part_that_there_is_not(api: Api) -> None:
     (await api.get(api.at("pods", "none", "status"))).fails(404, "NotFound")
 
 
-async def test_ephemeral_containers_come_by_their_own_path(api: Api) -> None:
+async def test_ephemeral_containers_do_not_come_with_the_pod(api: Api) -> None:
     (await api.create(api.at("pods"), pod("a"))).ok(201)
     path = api.at("pods", "a")
     one = {"name": "debug", "image": "registry.invalid/debug:1"}
     change = {"spec": {"ephemeralContainers": [one]}}
     (await api.patch(path, change, STRATEGIC)).fails(422, "Invalid", "pod updates may not")
-    found = (await api.patch(f"{path}/ephemeralcontainers", change, STRATEGIC)).ok(200)
-    assert [c["name"] for c in found["spec"]["ephemeralContainers"]] == ["debug"]
-    assert found["spec"]["ephemeralContainers"][0]["terminationMessagePolicy"] == "File"
 
 
 async def test_logs_of_a_pod_that_runs_nowhere(api: Api) -> None:

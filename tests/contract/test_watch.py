@@ -113,7 +113,9 @@ async def test_pods_of_a_node(api: Api) -> None:
     assert await watch.take(2) == [("ADDED", "b"), ("ADDED", "a")]
     for name in ("a", "b"):
         (await api.delete(api.at("pods", name), {"gracePeriodSeconds": 0})).ok()
-    assert await watch.take(2) == [("DELETED", "a"), ("DELETED", "b")]
+    # Who watches is told that a pod has no time left before it is gone: its programs may still run.
+    expected = [("MODIFIED", "a"), ("DELETED", "a"), ("MODIFIED", "b"), ("DELETED", "b")]
+    assert await watch.take(4) == expected
 
 
 async def test_one_namespace_or_all(api: Api) -> None:

@@ -190,6 +190,12 @@ COMMON: tuple[Difference, ...] = (
         go=0,
         ours=1000,
     ),
+    Difference(
+        "all-queues",
+        "* / links / * / num_tx_queues",
+        "a pair has the one queue that is used; the kernel makes one for each processor",
+        ours=1,
+    ),
 )
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.differential.harness import ABSENT, DATA, Difference, World
+from tests.differential.harness import ABSENT, Difference, World
 from tests.differential.test_host_local import FILE_MODE
+from tests.differential.wiring import host_local, two_pods
 
 pytestmark = pytest.mark.kernel
 
@@ -58,26 +59,14 @@ Twins = Callable[..., None]
 
 
 def config(*subnets: str, **options: Any) -> dict[str, Any]:
-    ipam = {
-        "type": "host-local",
-        "dataDir": DATA,
-        "ranges": [[{"subnet": each}] for each in subnets],
-        "routes": [{"dst": "0.0.0.0/0"}],
-    }
-    return {"type": "bridge", "bridge": "cni0", **({"ipam": ipam} if subnets else {}), **options}
+    addressed = {"ipam": host_local(*subnets)} if subnets else {}
+    return {"type": "bridge", "bridge": "cni0", **addressed, **options}
 
 
 def test_a_gateway(twins: Twins) -> None:
     def scenario(world: World) -> None:
         net = config("10.1.0.0/24", isGateway=True)
-        world.add(net, world.pod("one"))
-        world.check(net, "one")
-        world.note("gateway", world.reaches("one", "10.1.0.1"))
-        world.add(net, world.pod("two"))
-        world.note("pod to pod", world.reaches("one", "10.1.0.3"))
-        world.delete(net, "one")
-        world.delete(net, "one")
-        world.delete(net, "two", netns="")
+        two_pods(world, net)
 
     twins(scenario, PORT_ADVERTISEMENTS, DAD, FORGOTTEN, FILE_MODE)
 

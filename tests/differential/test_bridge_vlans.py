@@ -11,7 +11,7 @@ import pytest
 from tests.differential.harness import Difference, World
 from tests.differential.test_bridge import DAD, PORT_ADVERTISEMENTS
 from tests.differential.test_host_local import FILE_MODE
-from tests.differential.test_vlan import ipam
+from tests.differential.wiring import host_local
 
 pytestmark = [pytest.mark.kernel, pytest.mark.other_kernel("bridge-vlan")]
 Twins = Callable[..., None]
@@ -42,7 +42,7 @@ def vlans(world: World) -> list[list[tuple[int, list[str]]]]:
 )
 def test_ports_and_their_vlans(twins: Twins, options: dict[str, Any]) -> None:
     def scenario(world: World) -> None:
-        net = {"type": "bridge", "bridge": "cni0", "ipam": ipam("10.1.0.0/24"), **options}
+        net = {"type": "bridge", "bridge": "cni0", "ipam": host_local("10.1.0.0/24"), **options}
         world.add(net, world.pod("one"))
         world.note("vlans", vlans(world))
         world.check(net, "one")
@@ -66,7 +66,7 @@ def test_a_bridge_of_others_that_does_not_filter(twins: Twins) -> None:
             "link set cni0 up",
         ):
             world.sh("ip", *line.split())
-        net = {"type": "bridge", "bridge": "cni0", "ipam": ipam("10.1.0.0/24"), "vlan": 100}
+        net = {"type": "bridge", "bridge": "cni0", "ipam": host_local("10.1.0.0/24"), "vlan": 100}
         world.add(net, world.pod("one"))
 
     twins(scenario, FILTER)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.differential.harness import COMMON, DATA, Difference, Side, World, differences
+from tests.differential.harness import COMMON, Difference, Side, World, differences
+from tests.differential.wiring import host_local
 
 pytestmark = pytest.mark.kernel
 Twins = Callable[..., None]
@@ -55,16 +56,13 @@ def test_only_a_part(twins: Twins) -> None:
 
 
 def test_what_is_common_to_all_plugins_shows(tmp_path: Path) -> None:
-    ranges = [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]
-    net = {
-        "type": "ptp",
-        "ipam": {"type": "host-local", "dataDir": DATA, "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}]},
-    }
+    net = {"type": "ptp", "ipam": host_local("10.1.0.0/24", "fd00:1::/64")}
+    plain = {"type": "ptp", "ipam": host_local("10.1.0.0/24")}
 
     def scenario(world: World) -> None:
         world.add({**net, "mtu": 10}, world.pod("one"))
         world.add(net, "one")
-        world.add({**net, "ipam": {**net["ipam"], "ranges": ranges[:1]}}, world.pod("two"))  # type: ignore[dict-item]
+        world.add(plain, world.pod("two"))
 
     found = differences(scenario, tmp_path)
     assert [one.id for one in COMMON if not any(one.matches(delta) for delta in found)] == []

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.differential.harness import DATA, Difference, World
+from tests.differential.harness import Difference, World
 from tests.differential.test_host_local import FILE_MODE
+from tests.differential.wiring import host_local, uplink
 
 pytestmark = pytest.mark.kernel
 Twins = Callable[..., None]
@@ -34,28 +35,13 @@ DIFFERENCES = (DEL_AGAIN, NO_DEVICE, LEFT_BEHIND)
 
 
 def device(world: World, name: str = "dev0", mac: str = "02:00:00:00:00:05") -> None:
-    """A cable from a device of the host to a router with an address of each family."""
-    world.sh("ip", "netns", "add", "router")
-    world.sh(
-        *("ip", "link", "add", name, "address", mac, "type", "veth"),
-        *("peer", "name", "r0", "netns", "router"),
-    )
-    for command in (
-        "link set r0 up",
-        "address add 10.1.0.1/24 dev r0",
-        "address add fd00:1::1/64 dev r0 nodad",
-    ):
-        world.sh("ip", "-n", "router", *command.split())
+    """A device of the host, with its cable to a router."""
+    uplink(world, name, mac=mac, mtu=1500)
 
 
 def config(*subnets: str, **options: Any) -> dict[str, Any]:
-    ipam = {
-        "type": "host-local",
-        "dataDir": DATA,
-        "ranges": [[{"subnet": each}] for each in subnets],
-        "routes": [{"dst": "0.0.0.0/0"}],
-    }
-    return {"type": "host-device", **({"ipam": ipam} if subnets else {}), **options}
+    addressed = {"ipam": host_local(*subnets)} if subnets else {}
+    return {"type": "host-device", **addressed, **options}
 
 
 @pytest.mark.parametrize(

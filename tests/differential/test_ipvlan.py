@@ -9,7 +9,8 @@ import pytest
 
 from tests.differential.harness import ABSENT, Difference, World
 from tests.differential.test_host_local import FILE_MODE
-from tests.differential.test_vlan import ipam, uplink
+from tests.differential.test_vlan import uplink
+from tests.differential.wiring import host_local
 
 pytestmark = [pytest.mark.kernel, pytest.mark.other_kernel("ipvlan")]
 Twins = Callable[..., None]
@@ -45,7 +46,7 @@ DIFFERENCES = (LINK_LOCAL_GO, LINK_LOCAL, CHAINED, LOOKED_FOR)
 def test_containers_of_one_master(twins: Twins) -> None:
     def scenario(world: World) -> None:
         uplink(world)
-        net = {"type": "ipvlan", "master": "m0", "ipam": ipam("10.1.0.0/24", "fd00:1::/64")}
+        net = {"type": "ipvlan", "master": "m0", "ipam": host_local("10.1.0.0/24", "fd00:1::/64")}
         world.add(net, world.pod("one"))
         world.add(net, world.pod("two"))
         world.check(net, "one")
@@ -61,7 +62,7 @@ def test_containers_of_one_master(twins: Twins) -> None:
 def test_other_modes(twins: Twins) -> None:
     def scenario(world: World) -> None:
         uplink(world)
-        net = {"type": "ipvlan", "master": "m0", "mode": "l3", "ipam": ipam("10.1.0.0/24")}
+        net = {"type": "ipvlan", "master": "m0", "mode": "l3", "ipam": host_local("10.1.0.0/24")}
         world.add(net, world.pod("one"))
         world.delete(net, "one")
         world.add({**net, "mode": "l3s"}, "one")
@@ -75,7 +76,7 @@ def test_the_master_by_the_default_route_and_an_mtu(twins: Twins) -> None:
         uplink(world)
         world.sh("ip", "address", "add", "10.1.0.100/24", "dev", "m0")
         world.sh("ip", "route", "add", "default", "via", "10.1.0.1")
-        net = {"type": "ipvlan", "mtu": 1300, "ipam": ipam("10.1.0.0/24")}
+        net = {"type": "ipvlan", "mtu": 1300, "ipam": host_local("10.1.0.0/24")}
         world.add(net, world.pod("one"))
         world.delete(net, "one")
         world.sh("ip", "netns", "delete", "router")
@@ -107,7 +108,7 @@ def test_what_is_refused(twins: Twins) -> None:
     def scenario(world: World) -> None:
         uplink(world)
         world.pod("one")
-        net = {"type": "ipvlan", "master": "m0", "ipam": ipam("10.1.0.0/24")}
+        net = {"type": "ipvlan", "master": "m0", "ipam": host_local("10.1.0.0/24")}
         for change in ({"mode": "l4"}, {"master": "nosuch0"}, {"master": ""}):
             world.add({**net, **change}, "one")
         world.sh("ip", "netns", "delete", "router")

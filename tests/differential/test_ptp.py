@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.differential.harness import ABSENT, DATA, Difference, World
+from tests.differential.harness import ABSENT, Difference, World
 from tests.differential.test_host_local import FILE_MODE
+from tests.differential.wiring import host_local, two_pods
 
 pytestmark = pytest.mark.kernel
 Twins = Callable[..., None]
@@ -51,26 +52,13 @@ DIFFERENCES = (BROKEN_DEL, ANNOUNCED, NO_PREFIX_ROUTE, NO_PREFIX_ROUTE6, FORGOTT
 
 
 def config(*subnets: str, **options: Any) -> dict[str, Any]:
-    ipam = {
-        "type": "host-local",
-        "dataDir": DATA,
-        "ranges": [[{"subnet": each}] for each in subnets],
-        "routes": [{"dst": "0.0.0.0/0"}],
-    }
-    return {"type": "ptp", "ipam": ipam, **options}
+    return {"type": "ptp", "ipam": host_local(*subnets), **options}
 
 
 def test_ipv4(twins: Twins) -> None:
     def scenario(world: World) -> None:
         net = config("10.1.0.0/24")
-        world.add(net, world.pod("one"))
-        world.check(net, "one")
-        world.note("gateway", world.reaches("one", "10.1.0.1"))
-        world.add(net, world.pod("two"))
-        world.note("pod to pod", world.reaches("one", "10.1.0.3"))
-        world.delete(net, "one")
-        world.delete(net, "one")
-        world.delete(net, "two", netns="")
+        two_pods(world, net)
 
     twins(scenario, ANNOUNCED, NO_PREFIX_ROUTE, FORGOTTEN, FILE_MODE)
 

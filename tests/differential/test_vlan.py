@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from tests.differential.harness import DATA, Difference, World
+from tests.differential.harness import Difference, World
 from tests.differential.test_host_local import FILE_MODE
+from tests.differential.wiring import host_local
 
 pytestmark = [pytest.mark.kernel, pytest.mark.other_kernel("vlan")]
 Twins = Callable[..., None]
@@ -44,21 +44,11 @@ def on_vlan(world: World, vlan: int) -> None:
         world.sh("ip", "-n", "router", *line.split())
 
 
-def ipam(*subnets: str, **options: Any) -> dict[str, Any]:
-    return {
-        "type": "host-local",
-        "dataDir": DATA,
-        "ranges": [[{"subnet": each}] for each in subnets],
-        "routes": [{"dst": "0.0.0.0/0"}],
-        **options,
-    }
-
-
 def test_a_container_in_a_vlan(twins: Twins) -> None:
     def scenario(world: World) -> None:
         uplink(world)
         on_vlan(world, 5)
-        net = {"type": "vlan", "master": "m0", "vlanId": 5, "ipam": ipam("10.1.0.0/24", "fd00:1::/64")}
+        net = {"type": "vlan", "master": "m0", "vlanId": 5, "ipam": host_local("10.1.0.0/24", "fd00:1::/64")}
         world.add(net, world.pod("one"))
         world.check(net, "one")
         world.note("gateway", world.reaches("one", "10.1.0.1"))
@@ -76,7 +66,7 @@ def test_what_is_refused(twins: Twins) -> None:
     def scenario(world: World) -> None:
         uplink(world)
         world.pod("one")
-        net = {"type": "vlan", "master": "m0", "vlanId": 5, "ipam": ipam("10.1.0.0/24")}
+        net = {"type": "vlan", "master": "m0", "vlanId": 5, "ipam": host_local("10.1.0.0/24")}
         for change in ({"master": ""}, {"master": "nosuch0"}, {"vlanId": 4095}, {"mtu": 1401}):
             world.add({**net, **change}, "one")
         world.sh("ip", "netns", "delete", "router")

@@ -1,11 +1,11 @@
-"""Pods wired by hand for chained plugins: a pair with an address and routes, and the result that tells so."""
+"""What scenarios stand on: pods wired by hand for chained plugins, addresses, a cable to a router."""
 
 from __future__ import annotations
 
 from ipaddress import ip_interface
 from typing import Any
 
-from tests.differential.harness import World
+from tests.differential.harness import DATA, World
 
 
 def wire(world: World, pod: str, *owned: str, ifname: str = "eth0", number: int = 1) -> dict[str, Any]:
@@ -34,3 +34,38 @@ def wire(world: World, pod: str, *owned: str, ifname: str = "eth0", number: int 
         {"name": ifname, "mac": macs[1], "sandbox": f"/run/netns/{pod}"},
     ]
     return {"cniVersion": "1.0.0", "interfaces": interfaces, "ips": ips, "routes": routes}
+
+
+def host_local(*subnets: str, **options: Any) -> dict[str, Any]:
+    """Addresses from the subnets, one of each, and an IPv4 default route."""
+    return {
+        "type": "host-local",
+        "dataDir": DATA,
+        "ranges": [[{"subnet": each}] for each in subnets],
+        "routes": [{"dst": "0.0.0.0/0"}],
+        **options,
+    }
+
+
+def uplink(world: World, name: str = "m0", *, mac: str = "02:00:00:00:00:01", mtu: int = 1400) -> None:
+    """A cable from a link of the host to a router with an address of each family; it is not yet up here."""
+    world.sh("ip", "netns", "add", "router")
+    for line in (
+        f"link add {name} mtu {mtu} address {mac} type veth peer name r0 mtu {mtu} netns router",
+        "-n router link set r0 up",
+        "-n router address add 10.1.0.1/24 dev r0",
+        "-n router address add fd00:1::1/64 dev r0 nodad",
+    ):
+        world.sh("ip", *line.split())
+
+
+def two_pods(world: World, net: dict[str, Any]) -> None:
+    """Two pods of a network of 10.1.0.0/24 come, reach the gateway and one another, and go."""
+    world.add(net, world.pod("one"))
+    world.check(net, "one")
+    world.note("gateway", world.reaches("one", "10.1.0.1"))
+    world.add(net, world.pod("two"))
+    world.note("pod to pod", world.reaches("one", "10.1.0.3"))
+    world.delete(net, "one")
+    world.delete(net, "one")
+    world.delete(net, "two", netns="")

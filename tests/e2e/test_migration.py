@@ -43,6 +43,9 @@ class Node:
         self.lab = lab
         self.directory = directory
         self.results: dict[str, JSON] = {}
+        self.more: list[JSON] = []
+        """Further plugins of the network."""
+        self.nft = program == "nft"
         self.path = f"{directory}/bin:{os.environ['PATH']}"
         (directory / "bin").mkdir()
         for name in ("iptables", "ip6tables"):
@@ -79,6 +82,7 @@ class Node:
                 "runtimeConfig": {"portMappings": mappings},
             },
             {"type": "tuning", "dataDir": str(self.directory / "tuning"), "mtu": 1400},
+            *self.more,
         ]
 
     def call(
@@ -279,6 +283,30 @@ def test_what_the_reference_plugins_made_goes_whatever_is_known_of_it(node: Node
         assert sorted(node.links()) == sorted(clean)
     elif how != "gone":
         sh("ip", "netns", "delete", "one")  # and its pair with it: nothing of ours named the host's end
+
+
+def test_del_takes_what_let_a_pod_of_the_reference_firewall_pass(node: Node) -> None:
+    """G06: rules that stay let the address's next holder pass, whoever that is."""
+    node.more = [{"type": "firewall"}]
+    for pod, port in (("old", 8080), ("stays", 8081)):
+        node.add("go", pod, port)
+
+    def passed(pod: str) -> list[str]:
+        own = {f"{node.address(pod, 4)}/32", f"{node.address(pod, 6)}/128"}
+        return [line for line in node.rules() if "CNI-FORWARD" in line and own & set(line.split())]
+
+    kept = passed("stays")
+    assert (len(passed("old")), len(kept)) == (4, 4)
+    node.call("ours", "CHECK", "old", 8080)
+    node.call("ours", "DEL", "old", 8080)
+    assert (passed("old"), passed("stays")) == ([], kept)
+    for _ in range(2):
+        node.call("ours", "DEL", "old", 8080)
+    assert passed("stays") == kept
+    node.call("ours", "CHECK", "stays", 8081)
+    sh("iptables-nft" if node.nft else "iptables-legacy", "-F", "CNI-FORWARD")
+    with pytest.raises(AssertionError, match="is not in firewall4"):
+        node.call("ours", "CHECK", "stays", 8081)
 
 
 def test_gc_takes_the_rules_of_lost_pods_of_the_reference_plugins(node: Node) -> None:

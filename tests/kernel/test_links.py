@@ -47,6 +47,8 @@ def test_a_veth_is_born_in_the_pod_with_its_peer_in_the_host(
     assert (inside["ifindex"], inside["address"], inside["mtu"]) == (7, "02:00:00:00:00:05", 1400)
     assert inside["linkinfo"]["info_kind"] == "veth"
     assert inside["txqlen"] == outside["txqlen"] == 77
+    queues = {each[key] for each in (inside, outside) for key in ("num_tx_queues", "num_rx_queues")}
+    assert queues == {1}
     assert "UP" in inside["flags"]
     assert "UP" not in outside["flags"]
     assert (outside["address"], outside["mtu"], outside["link_index"]) == ("02:00:00:00:00:06", 1450, 7)

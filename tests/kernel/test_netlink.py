@@ -57,6 +57,25 @@ def script() -> Iterator[Callable[..., Scripted]]:
     theirs.close()
 
 
+def test_a_question_behind_messages_is_answered_after_them(script: Callable[..., Scripted]) -> None:
+    sock = script(message(16, 0, 3, b"told"))
+    assert sock.request_after([ASK, ASK], ASK) == (16, b"told")
+
+
+def test_of_messages_before_a_question_the_first_refusal_is_raised(script: Callable[..., Scripted]) -> None:
+    first, second = Message(1, 0, b"", "do", "first"), Message(2, 0, b"", "do", "second")
+    sock = script(
+        answer(1, -errno.EEXIST, "it is there"), answer(2, -errno.EPERM), message(16, 0, 3, b"told")
+    )
+    with pytest.raises(KernelError) as caught:
+        sock.request_after([first, second], ASK)
+    assert (caught.value.errno, caught.value.subject) == (errno.EEXIST, "first")
+    sock = script(answer(1, -errno.ENODEV))
+    with pytest.raises(KernelError) as caught:
+        sock.request_after([], ASK)
+    assert (caught.value.errno, caught.value.subject) == (errno.ENODEV, "it")
+
+
 def test_every_answer_is_awaited_and_the_first_failure_raised(script: Callable[..., Scripted]) -> None:
     sock = script(answer(2, -errno.EEXIST, "second"), answer(1, -errno.EPERM, "first") + answer(3, 0))
     with pytest.raises(KernelError) as caught:

@@ -13,7 +13,7 @@ import pytest
 
 from podwire.kernel import netns, nft
 from podwire.kernel.message import Message
-from podwire.kernel.nft import Nft, NftError, NftUnavailable, Rule
+from podwire.kernel.nft import NetfilterSocket, Nft, NftError, NftUnavailable, Rule
 from podwire.kernel.nftset import INTERFACE, IPV4, IPV6, PORT, PROTOCOL, Element, NamedSet
 
 kernel = pytest.mark.kernel
@@ -130,6 +130,32 @@ def test_the_kernels_elements_of_another_writer_are_read() -> None:
     assert {element.key[0]: element.value for element in found} == {
         IPv4Address(0x0A000000 + i): (IPv4Address("10.1.0.1"), i + 1) for i in range(2000)
     }
+
+
+@kernel
+def test_a_listing_of_a_set_that_was_sorted_anew_meanwhile_is_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kernel goes on after as many elements as it gave, in an order that is another one by then."""
+    names = [Element((f"eth{number}",)) for number in range(600)]
+    with Nft() as ours:
+        ours.run(TABLE + NAMES.add(*names))
+        dump = NetfilterSocket.dump
+        readings: list[int] = []
+
+        def unsteady(sock: NetfilterSocket, message: Message) -> list[tuple[int, bytes]]:
+            first, *others = dump(sock, message)
+            assert others
+            readings.append(len(others))
+            return [first, *others] if len(readings) == 3 else [first, first, *others[1:]]
+
+        monkeypatch.setattr(NetfilterSocket, "dump", unsteady)
+        assert sorted(ours.elements(NAMES)) == sorted(names)
+        assert len(readings) == 3
+        monkeypatch.setattr(NetfilterSocket, "dump", lambda sock, message: dump(sock, message)[:1] * 2)
+        with pytest.raises(NftError) as caught:
+            ours.elements(NAMES)
+    assert caught.value.errno == errno.EAGAIN
 
 
 @kernel

@@ -89,15 +89,23 @@ def container(name: str, **fields: Any) -> dict[str, Any]:
 class Bench:
     """A node over a fake runtime, and the one source that feeds it."""
 
-    def __init__(self, root: Path, clock: Clock | None = None, runtime: FakeRuntime | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        clock: Clock | None = None,
+        runtime: FakeRuntime | None = None,
+        *,
+        source: str = "file",
+    ) -> None:
+        self._source = source
         self.clock: Clock = clock or SystemClock()
         self.runtime = runtime or FakeRuntime(self.clock)
-        self.mux = Mux("file")
+        self.mux = Mux(source)
         self.node = Node(self.runtime, self.mux, "node", root=root, host_ips=HOST_IPS, clock=self.clock)
 
     def give(self, *pods: Pod) -> None:
         """These are all pods of the source now."""
-        self.mux.merge(Snapshot("file", pods))
+        self.mux.merge(Snapshot(self._source, pods))
 
     def shown(self, name: str) -> Pod:
         """The pod as the node shows it; an empty one if it shows none."""
@@ -131,10 +139,10 @@ class Bench:
 
 @asynccontextmanager
 async def bench(
-    root: Path, *, clock: Clock | None = None, runtime: FakeRuntime | None = None
+    root: Path, *, clock: Clock | None = None, runtime: FakeRuntime | None = None, source: str = "file"
 ) -> AsyncIterator[Bench]:
     """A running node; it is stopped at the end, and its runtime's state stays."""
-    made = Bench(root, clock, runtime)
+    made = Bench(root, clock, runtime, source=source)
     task = asyncio.create_task(made.node.run())
     ready = asyncio.create_task(made.node.ready.wait())
     await asyncio.wait((task, ready), return_when=asyncio.FIRST_COMPLETED)

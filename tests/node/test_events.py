@@ -10,7 +10,7 @@ async def test_the_same_said_again_counts_up_and_moves_to_the_end() -> None:
     clock = VirtualClock()
     events = Events(clock, "node")
     heard: list[tuple[str, Event]] = []
-    events.listener = lambda kind, event: heard.append((kind, event))
+    events.subscribe(lambda kind, event: heard.append((kind, event)))
     web = pod()
     first = timestamp(clock.wall())
     events.pod(web, WARNING, "FailedCreatePodSandBox", "no address")

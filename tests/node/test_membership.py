@@ -97,6 +97,7 @@ async def test_a_pod_with_a_finalizer_is_taken_down_and_stays_until_that_goes(tm
         await m.phase_is("web", "Running")
         await m.client.delete(PODS, "web", "default")
         await m.until(lambda: m.runtime.addresses == [])
+        await m.phase_is("web", "Failed")
         await m.client.patch(PODS, {"metadata": {"labels": {"a": "b"}}}, "web", "default")
         await asyncio.sleep(0.2)
         assert m.runtime.count("run_pod_sandbox") == 1, "it was started again"

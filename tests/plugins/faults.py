@@ -40,6 +40,7 @@ _STEPS: tuple[tuple[Any, str, Callable[[str], Exception]], ...] = (
     (NetlinkSocket, "open", _kernel_error),
     (NetlinkSocket, "send", _kernel_error),
     (NetlinkSocket, "request", _kernel_error),
+    (NetlinkSocket, "request_after", _kernel_error),
     (NetlinkSocket, "dump", _kernel_error),
     (Netns, "run", _kernel_error),
     (Nft, "run", _kernel_error),

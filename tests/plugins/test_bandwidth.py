@@ -16,11 +16,11 @@ from podwire.cni.errors import AlreadyAttached, CNIError
 from podwire.cni.plugin import Interface, Result
 from podwire.kernel import links as kernel_links
 from podwire.kernel import netns
-from podwire.kernel.host import Kernel
 from podwire.plugins import shaping
 from podwire.plugins.attachment import Identity
 from tests.plugins.faults import Faults
 from tests.plugins.helpers import Host, links, run
+from tests.plugins.undo import add_failing_at_each_step, delete_failing_at_each_step
 
 pytestmark = pytest.mark.kernel
 
@@ -384,22 +384,9 @@ def test_status_is_silent_and_leaves_nothing(host: Host) -> None:
 def test_a_failure_at_any_step_leaves_nothing(host: Host, options: dict[str, Any], after: bool) -> None:
     before = attached(host)
     clean = everything()
-    failed = set()
     told = config(**RATES, **options)
-    whole = host.kernel
-    for step in range(1, 40):
-        faults = Faults(step, after=after)
-        try:
-            with Kernel.open() as host.kernel, faults.active():
-                host.add(told, "one", result=before)
-        except CNIError as error:
-            assert "Input/output error" in str(error), f"step {step}: {error}"
-            assert everything() == clean, f"after {faults.failed}, step {step}"
-            failed.add(step)
-        else:
-            break
-    host.kernel = whole
-    assert len(failed) >= 9
+    tried = add_failing_at_each_step(host, told, everything, after=after, result=before)
+    assert len(tried.told) >= 9
     host.delete(told, "one")
     assert everything() == clean
 
@@ -408,19 +395,9 @@ def test_a_failure_at_any_step_leaves_nothing(host: Host, options: dict[str, Any
 def test_a_del_that_failed_is_completed_by_the_next(host: Host, after: bool) -> None:
     before = attached(host)
     clean = everything()
-    for step in range(1, 30):
-        result = host.add(config(**RATES), "one", result=before)
-        faults = Faults(step, after=after)
-        try:
-            with faults.active():
-                host.delete(config(**RATES), "one", result=result)
-        except CNIError as error:
-            assert "Input/output error" in str(error)
-        host.delete(config(**RATES), "one", result=result)
-        assert everything() == clean, f"after {faults.failed}, step {step}"
-        if faults.count < step:
-            break
-    assert step > 5
+    tried = delete_failing_at_each_step(host, config(**RATES), everything, after=after, result=before)
+    assert len(tried.told) > 4
+    assert everything() == clean
 
 
 def test_B16_a_wrong_sandbox_is_told(host: Host) -> None:

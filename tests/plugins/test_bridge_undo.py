@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from podwire.cni.errors import CNIError
-from podwire.kernel.host import Kernel
+from podwire.cni.plugin import IPConfig
+from podwire.kernel import netns
+from podwire.kernel.errors import KernelError
+from podwire.kernel.message import Message
+from podwire.kernel.netlink import RouteSocket
+from podwire.plugins import addressing, attachment
+from podwire.plugins.attachment import Identity
 from tests.plugins.faults import Faults
 from tests.plugins.helpers import Host, reaches, run
+from tests.plugins.undo import add_failing_at_each_step, delete_failing_at_each_step
 
 pytestmark = pytest.mark.kernel
 
@@ -27,6 +36,31 @@ cat /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/all/forwarding
 """
 
 
+def test_a_pair_whose_batch_fails_is_known_for_ours(host: Host) -> None:
+    host.pod("one")
+    identity = Identity("net", "one", "eth0")
+    ip = IPConfig("10.1.0.5/24")
+
+    def within(index: int) -> list[Message]:
+        return addressing.requests(index, "02:00:00:00:00:05", (ip, ip), ())
+
+    def make(within: attachment.Within | None) -> list[Callable[[], object]]:
+        undo: list[Callable[[], object]] = []
+        with (
+            netns.open("/run/netns/one") as pod,
+            RouteSocket.open(pod) as inside,
+            pytest.raises(KernelError) as caught,
+        ):
+            attachment.make_pair(host.kernel, inside, identity, undo, mac="02:00:00:00:00:05", within=within)
+        assert caught.value.errno == errno.EEXIST
+        return undo
+
+    (step,) = make(within)
+    assert make(None) == []  # its names are taken: by whomever
+    step()
+    assert identity.host_end not in run("ip", "link")
+
+
 def everything(host: Host) -> list[str]:
     """All that an ADD may touch, as independent observers see it."""
     return [*run("sh", "-c", LOOK).splitlines(), *sorted(host.held())]
@@ -37,31 +71,17 @@ def everything(host: Host) -> list[str]:
 def test_a_failure_at_any_step_leaves_nothing(host: Host, options: dict[str, Any], after: bool) -> None:
     config = host.config("10.1.0.0/24", "fd00:1::/64", **options)
     host.pod("one")
-    clean = everything(host)
-    failed = set()
-    whole = host.kernel
-    for step in range(1, 80):
-        faults = Faults(step, after=after)
-        try:
-            # Opened anew each time, so that every ADD has the same steps.
-            with Kernel.open() as host.kernel, faults.active():
-                result = host.add(config, "one")
-        except CNIError as error:
-            assert "Input/output error" in str(error), f"step {step}: {error}"
-            assert everything(host) == clean, f"after {faults.failed}, step {step}"
-            failed.add(faults.failed)
-        else:  # a step that may fail, such as one more look at a link
-            host.kernel = whole
-            host.check(config, "one", result)
-            if faults.count < step:
-                break
-            host.delete(config, "one")
-            run("ip", "link", "delete", "pw0")
-            if options:
-                run("sysctl", "-q", "-w", "net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0")
+
+    def tidied() -> None:
+        run("ip", "link", "delete", "pw0")
+        if options:
+            run("sysctl", "-q", "-w", "net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0")
+
+    tried = add_failing_at_each_step(host, config, lambda: everything(host), after=after, tidied=tidied)
+    failed = set(tried.told)
     assert failed >= {"NetlinkSocket.send", "NetlinkSocket.open", "Netns.run", "Leases.reserve"}
     assert len(failed) >= (9 if options else 7), failed
-    assert step > 15
+    assert len(tried.told) > 15
     if options:
         assert reaches("one", "10.1.0.1")
     host.delete(config, "one")
@@ -105,19 +125,5 @@ def test_a_bridge_in_use_by_others_stays_when_an_add_fails(host: Host) -> None:
 def test_a_del_that_failed_is_completed_by_the_next(host: Host, after: bool) -> None:
     config = host.config("10.1.0.0/24", "fd00:1::/64", **FULL)
     host.pod("one")
-    host.add(config, "one")
-    host.delete(config, "one")
-    clean = everything(host)
-    for step in range(1, 40):
-        host.add(config, "one")
-        faults = Faults(step, after=after)
-        try:
-            with faults.active():
-                host.delete(config, "one")
-        except CNIError as error:
-            assert "Input/output error" in str(error)
-        host.delete(config, "one")
-        assert everything(host) == clean, f"after {faults.failed}, step {step}"
-        if faults.count < step:
-            break
-    assert step > 3
+    tried = delete_failing_at_each_step(host, config, lambda: everything(host), after=after)
+    assert len(tried.told) >= 3

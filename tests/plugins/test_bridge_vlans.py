@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podwire.cni.errors import CNIError
-from podwire.kernel.host import Kernel
 from podwire.plugins import bridge_vlans
 from podwire.plugins.bridge_vlans import Trunk
-from tests.plugins.faults import Faults
 from tests.plugins.helpers import Host, addresses, ip_batch, links, reaches, run
+from tests.plugins.undo import add_failing_at_each_step
 from tests.uml import kinds
 
 kernel = pytest.mark.kernel
@@ -249,25 +248,12 @@ def everything(host: Host) -> list[str]:
 def test_a_failure_at_any_step_leaves_nothing(host: Host, after: bool) -> None:
     config = host.config("10.1.0.0/24", vlan=100, isGateway=True, preserveDefaultVlan=False)
     host.pod("one")
-    clean = everything(host)
-    failed = set()
-    whole = host.kernel
-    for step in range(1, 80):
-        faults = Faults(step, after=after)
-        try:
-            with Kernel.open() as host.kernel, faults.active():
-                result = host.add(config, "one")
-        except CNIError as error:
-            assert "Input/output error" in str(error), f"step {step}: {error}"
-            assert everything(host) == clean, f"after {faults.failed}, step {step}"
-            failed.add(faults.failed)
-        else:
-            host.kernel = whole
-            host.check(config, "one", result)
-            if faults.count < step:
-                break
-            host.delete(config, "one")
-            ip_batch("link delete pw0.100\nlink delete pw0\n")
-            run("sysctl", "-q", "-w", "net.ipv4.ip_forward=0")
-    assert failed >= {"NetlinkSocket.send", "NetlinkSocket.open", "NetlinkSocket.request", "Leases.reserve"}
-    assert step > 20
+
+    def tidied() -> None:
+        ip_batch("link delete pw0.100\nlink delete pw0\n")
+        run("sysctl", "-q", "-w", "net.ipv4.ip_forward=0")
+
+    tried = add_failing_at_each_step(host, config, lambda: everything(host), after=after, tidied=tidied)
+    wanted = {"NetlinkSocket.send", "NetlinkSocket.open", "NetlinkSocket.request", "Leases.reserve"}
+    assert wanted <= set(tried.told)
+    assert len(tried.told) > 20

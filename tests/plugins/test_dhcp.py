@@ -20,11 +20,10 @@ from podwire.dhcp import access
 from podwire.dhcp.keeper import LeaseKeeper
 from podwire.dhcp.packet import Kind, Option, encode
 from podwire.dhcp.service import KeeperService, listen
-from podwire.kernel.host import Kernel
 from tests.dhcp.helpers import Server
-from tests.plugins.faults import Faults
 from tests.plugins.helpers import ROOT, Host, addresses, execute, ip, links, reaches, routes, run
 from tests.plugins.test_bridge_undo import everything
+from tests.plugins.undo import add_failing_at_each_step
 
 SOCKET = "/run/dhcp-test/sock"
 
@@ -185,28 +184,13 @@ def test_a_failure_at_any_step_leaves_nothing(
     """Also those of the keeper's thread: what it cannot do once, it tries again or gives back."""
     monkeypatch.setattr(access, "_hosted", None)
     host.pod("one")
-    failed = set()
-    whole = host.kernel
     with LeaseKeeper(tmp_path / "leases.sqlite") as keeper:
         access.host(keeper)
-        clean = everything(host)
-        for step in range(1, 80):
-            faults = Faults(step, after=after)
-            try:
-                with Kernel.open() as host.kernel, faults.active():
-                    result = host.add(config(isDefaultGateway=True), "one")
-            except CNIError as error:
-                assert "Input/output error" in str(error), f"step {step}: {error}"
-                assert everything(host) == clean, f"after {faults.failed}, step {step}"
-                assert keeper.leases() == {}, f"after {faults.failed}, step {step}"
-                failed.add(faults.failed)
-            else:
-                host.kernel = whole
-                host.check(config(), "one", result)
-                host.delete(config(), "one")
-                if faults.count < step:
-                    break
-    assert {"NetlinkSocket.send", "NetlinkSocket.request", "Netns.run"} <= failed
+        tried = add_failing_at_each_step(
+            host, config(isDefaultGateway=True), lambda: [everything(host), keeper.leases()], after=after
+        )
+        host.delete(config(), "one")
+    assert {"NetlinkSocket.send", "NetlinkSocket.request", "Netns.run"} <= set(tried.told)
 
 
 @pytest.mark.kernel

@@ -13,11 +13,10 @@ import pytest
 
 from podwire.cni.errors import CNIError
 from podwire.cni.plugin import Interface, IPConfig, Result
-from podwire.kernel.host import Kernel
 from podwire.plugins import firewall, forwarding
-from tests.plugins.faults import Faults
 from tests.plugins.helpers import Host, reaches, run
 from tests.plugins.sockets import exchanges
+from tests.plugins.undo import add_failing_at_each_step
 
 pytestmark = pytest.mark.kernel
 
@@ -364,25 +363,8 @@ def test_a_failure_at_any_step_leaves_nothing(host: Host, after: bool, dropping:
     told = config(ingressPolicy="isolated")
     host.add(told, "one", result=result)
     host.delete(told, "one", result=result)
-    clean = everything()
-    failed = 0
-    for step in range(1, 30):
-        faults = Faults(step, after=after)
-        whole = host.kernel
-        try:
-            with Kernel.open() as host.kernel, faults.active():
-                host.add(told, "one", result=result)
-        except CNIError as error:
-            assert "Input/output error" in str(error)
-            assert everything() == clean, f"after {faults.failed}, step {step}"
-            failed += 1
-        finally:
-            host.kernel = whole
-        if faults.count < step:
-            break
-        host.delete(told, "one", result=result)
-    assert failed > 5
-    host.check(told, "one", result)
+    tried = add_failing_at_each_step(host, told, everything, after=after, result=result)
+    assert len(tried.told) > 5
 
 
 WRONG = [
@@ -496,6 +478,22 @@ def test_firewalld_is_used_where_it_runs_and_no_backend_is_named(host: Host, fir
     host.delete(config(), "one")
     assert sources(firewalld) == {"trusted": BOTH}
     host.call("GC", {**config(), "cni.dev/valid-attachments": []})
+    assert sources(firewalld) == {}
+
+
+def test_G06_what_the_reference_plugin_put_into_a_zone_leaves_it(host: Host, firewalld: Path) -> None:
+    """By the result alone, and not once a pod of ours has the address."""
+    told = config(backend="firewalld")
+    result = attached(host)
+    for name in BOTH:
+        (firewalld / "trusted" / name.replace("/", "_")).touch()
+    host.add(told, "one", result=result, container_id="new")
+    host.delete(told, "one", result=result)
+    assert sources(firewalld) == {"trusted": BOTH}
+    host.delete(told, "one", result=result, container_id="new")
+    for name in BOTH:
+        (firewalld / "trusted" / name.replace("/", "_")).touch()
+    host.delete(told, "one", result=result)
     assert sources(firewalld) == {}
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import podwire
 from podwire.plugins import TYPES, launchers, load
 from podwire.plugins.__main__ import main
 from tests.plugins.helpers import GO_PLUGINS, Host, execute, links, reaches
@@ -56,6 +57,21 @@ def test_a_launcher_is_isolated_from_the_environment(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert json.loads(done.stdout)["supportedVersions"][-1] == "1.1.0"
+
+
+def test_a_launcher_runs_the_package_that_wrote_it_and_not_another_that_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "home/podwire/plugins"
+    own.mkdir(parents=True)
+    for package in (own, own.parent):
+        (package / "__init__.py").touch()
+    (own / "__main__.py").write_text("import json\ndef main(words): print(words)\n")
+    (tmp_path / "home/json.py").write_text("raise SystemExit('not the standard library')")
+    monkeypatch.setattr(podwire, "__file__", str(tmp_path / "home/podwire/__init__.py"))
+    program = launchers.write(tmp_path / "bin")[0]
+    done = subprocess.run([str(program)], capture_output=True, text=True, check=True)
+    assert done.stdout == f"['{program.name}']\n"
 
 
 def test_without_a_command_it_tells_what_it_is(tmp_path: Path) -> None:

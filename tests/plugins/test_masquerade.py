@@ -9,6 +9,7 @@ from ipaddress import ip_interface, ip_network
 import pytest
 
 from podwire.plugins import masquerade
+from podwire.plugins.attachment import Identity
 from tests.plugins import nat_lab
 from tests.plugins.nat_lab import Lab, Pod, sh
 
@@ -29,15 +30,18 @@ def pod(lab: Lab) -> Pod:
     return lab.pod("one", "10.1.0.5/24", "fd00:1::5/64")
 
 
+def identity(pod: Pod, network: str = "net") -> Identity:
+    return Identity(network, pod.container_id, "eth0")
+
+
 def add(lab: Lab, pod: Pod, *subnets: str, network: str = "net") -> None:
     own = [ip_network(each) for each in subnets] or NETS
-    addresses = [ip_interface(each) for each in pod.addresses]
-    masquerade.add(lab.kernel, network, pod.container_id, "eth0", addresses, own)
+    masquerade.add(lab.kernel, identity(pod, network), [ip_interface(each) for each in pod.addresses], own)
 
 
 def check(lab: Lab, pod: Pod, network: str = "net") -> list[str]:
     addresses = [ip_interface(each) for each in pod.addresses]
-    return masquerade.check(lab.kernel, network, pod.container_id, "eth0", addresses, NETS)
+    return masquerade.check(lab.kernel, identity(pod, network), addresses, NETS)
 
 
 def masqueraded() -> dict[str, str]:
@@ -105,7 +109,7 @@ def test_rules_grow_per_subnet_and_not_per_pod(lab: Lab) -> None:
 def test_add_and_remove_are_one_transaction_each(lab: Lab, pod: Pod) -> None:
     before = nat_lab.generation()
     add(lab, pod)  # makes the table as well
-    masquerade.remove(lab.kernel, pod.container_id, "eth0", "net")
+    masquerade.remove(lab.kernel, identity(pod))
     add(lab, pod)
     assert set(masqueraded()) == {pod.v4, pod.v6}
     assert nat_lab.generation() - before == 3
@@ -113,18 +117,18 @@ def test_add_and_remove_are_one_transaction_each(lab: Lab, pod: Pod) -> None:
 
 def test_e21_remove_needs_neither_namespace_nor_addresses(lab: Lab, pod: Pod) -> None:
     add(lab, pod)
-    masquerade.remove(lab.kernel, pod.container_id, "eth0", "renamed")
+    masquerade.remove(lab.kernel, identity(pod, "renamed"))
     assert nat_lab.all_elements() == {}
-    masquerade.remove(lab.kernel, pod.container_id, "eth0", "renamed")
+    masquerade.remove(lab.kernel, identity(pod, "renamed"))
 
 
 @pytest.mark.parametrize("damage", ["flush ruleset", "flush map inet podwire masquerade4"])
 def test_g14_remove_succeeds_on_what_is_gone(lab: Lab, pod: Pod, damage: str) -> None:
-    masquerade.remove(lab.kernel, pod.container_id, "eth0", "net")
+    masquerade.remove(lab.kernel, identity(pod))
     assert nat_lab.ruleset() == []
     add(lab, pod)
     sh("nft", damage)
-    masquerade.remove(lab.kernel, pod.container_id, "eth0", "net")
+    masquerade.remove(lab.kernel, identity(pod))
     assert nat_lab.all_elements() == {}
 
 
@@ -141,7 +145,7 @@ def test_an_address_that_has_a_new_owner_stays_when_the_old_one_is_removed(lab: 
     add(lab, pod)
     successor = Pod("two", pod.addresses, "f" * 64)
     add(lab, successor)
-    masquerade.remove(lab.kernel, pod.container_id, "eth0", "net")
+    masquerade.remove(lab.kernel, identity(pod))
     assert set(masqueraded().values()) == {f"net/{'f' * 64}/eth0"}
     assert check(lab, successor) == []
 
@@ -177,7 +181,7 @@ def test_check_tells_another_owner_and_another_chain(lab: Lab, pod: Pod) -> None
     wide = [ip_network("10.0.0.0/8")]
     assert any(
         "masquerade-10.0.0.0/8" in fault
-        for fault in masquerade.check(lab.kernel, "net", pod.container_id, "eth0", addresses, wide)
+        for fault in masquerade.check(lab.kernel, identity(pod), addresses, wide)
     )
 
 
@@ -199,7 +203,7 @@ def test_several_addresses_of_one_family_and_none(lab: Lab) -> None:
     many = Pod("many", ("10.1.0.5/24", "10.2.0.5/24"))
     add(lab, many, "10.1.0.0/24", "10.2.0.0/24")
     assert set(masqueraded()) == {"10.1.0.5", "10.2.0.5"}
-    masquerade.remove(lab.kernel, many.container_id, "eth0", "net")
+    masquerade.remove(lab.kernel, identity(many))
     assert nat_lab.all_elements() == {}
-    masquerade.add(lab.kernel, "net", "x", "eth0", [], [])
+    masquerade.add(lab.kernel, identity(many), [])
     assert nat_lab.all_elements() == {}

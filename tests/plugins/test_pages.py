@@ -10,12 +10,24 @@ import msgspec
 import pytest
 
 from podwire.cni.config import parse_list
-from podwire.plugins import TYPES, load, portmap
-from podwire.plugins.host_local import IPAMConfig, RangeConfig
+from podwire.plugins import (
+    TYPES,
+    dhcp,
+    firewall,
+    host_local,
+    load,
+    pod_network,
+    portmap,
+    sbr,
+    shaping,
+    static,
+    tuning,
+)
 
 PAGES = Path(__file__).parents[2] / "docs/plugins"
-OWN = ("bridge", "host-device", "host-local", "loopback", "macvlan", "portmap", "ptp", "tap")
 _ELSEWHERE = {"runtimeConfig", "args", "type"}
+_GIVEN = {"portmap": {"hostPort", "containerPort", "protocol", "hostIP"}, "static": {"CNI_ARGS", "ips"}}
+"""What a page has in a table beside options: what the runtime gives."""
 
 
 def page(type: str) -> str:
@@ -26,23 +38,30 @@ def options(type: str) -> set[str]:
     plugin = load(type)
     assert plugin is not None
     others: dict[str, list[Any]] = {
-        "host-local": [IPAMConfig, RangeConfig],
+        "bandwidth": [shaping.Entry],
+        "dhcp": [dhcp.IPAMConfig],
+        "firewall": [firewall.Settings],
+        "host-local": [host_local.IPAMConfig, host_local.RangeConfig],
+        "podwire": [pod_network.Settings],
         "portmap": [portmap.Settings],
+        "sbr": [sbr.Settings],
+        "static": [static.IPAM],
+        "tuning": [tuning.Configured],
     }
     structs = others.get(type, [plugin.config])
     return {one.encode_name for each in structs for one in msgspec.structs.fields(each)} - _ELSEWHERE
 
 
-@pytest.mark.parametrize("type", OWN)
+@pytest.mark.parametrize("type", TYPES)
 def test_every_option_is_in_a_table(type: str) -> None:
     rows = [line.split("|")[1] for line in page(type).splitlines() if line.startswith("| `")]
     told = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     assert options(type) <= told, f"not told: {options(type) - told}"
-    keys = {"hostPort", "containerPort", "protocol", "hostIP", "ipam"}
+    keys = {"ipam"} | _GIVEN.get(type, set())
     assert told <= options(type) | keys, f"no options: {told - options(type) - keys}"
 
 
-@pytest.mark.parametrize("type", OWN)
+@pytest.mark.parametrize("type", TYPES)
 def test_the_example_is_a_network_with_the_plugin(type: str) -> None:
     found = re.search(r"^```json\n(.*?)^```$", page(type), re.MULTILINE | re.DOTALL)
     assert found is not None

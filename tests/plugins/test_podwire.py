@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from podwire.cni.errors import CNIError
@@ -192,6 +193,21 @@ def test_f14_a_wrong_mtu_is_reported_and_new_pods_have_the_right_one(node: Node,
     with pytest.raises(CNIError, match="mtu 1500: the uplink up0 has 1450") as caught:
         node.call("STATUS", node.network(mode, mtu=1500))
     assert caught.value.code == 50
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_mtu_that_a_later_plugin_gave_the_pod_is_the_one_that_check_wants(node: Node, mode: str) -> None:
+    config = node.network(mode)
+    (one,) = node.attached(config, "one")
+    *others, inside = one.interfaces
+    tuned = msgspec.structs.replace(one, interfaces=(*others, msgspec.structs.replace(inside, mtu=1400)))
+    run("ip", "-n", "one", "link", "set", "eth0", "mtu", "1400")
+    node.check(config, "one", tuned)
+    with pytest.raises(CNIError, match="interface eth0: has MTU 1400, uplink up0 allows 1500"):
+        node.check(config, "one", one)
+    run("ip", "-n", "one", "link", "set", "eth0", "mtu", "1500")
+    with pytest.raises(CNIError, match="interface eth0: has MTU 1500, prevResult says 1400"):
+        node.check(config, "one", tuned)
 
 
 def test_status_tells_a_missing_uplink_and_a_full_range(node: Node) -> None:

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from podwire.cni.errors import CNIError
-from podwire.kernel.host import Kernel
 from tests.plugins import podwire_lab
-from tests.plugins.faults import Faults
 from tests.plugins.helpers import run
 from tests.plugins.podwire_lab import Node
+from tests.plugins.undo import add_failing_at_each_step, delete_failing_at_each_step
 
 pytestmark = pytest.mark.kernel
 
@@ -62,27 +61,9 @@ def test_a_failure_at_any_step_leaves_nothing(node: Node, mode: str, after: bool
     for key in ("ipv4/ip_forward", "ipv6/conf/all/forwarding"):
         Path(f"/proc/sys/net/{key}").write_text("1")  # stays on: the first pod's ADD is for all
     clean = everything(node)
-    failed = set()
-    whole = node.kernel
-    for step in range(1, 120):
-        faults = Faults(step, after=after)
-        try:
-            # Opened anew each time, so that every ADD has the same steps.
-            with Kernel.open() as node.kernel, faults.active():
-                result = node.add(config, "one")
-        except CNIError as error:
-            assert "Input/output error" in str(error), f"step {step}: {error}"
-            assert everything(node) == clean, f"after {faults.failed}, step {step}"
-            failed.add(faults.failed)
-        else:  # a step that may fail, such as one more look at a link
-            node.kernel = whole
-            node.check(config, "one", result)
-            if faults.count < step:
-                break
-            node.delete(config, "one")
-            assert everything(node) == clean, f"after the DEL, step {step}"
-    assert failed >= {"NetlinkSocket.send", "NetlinkSocket.open", "Netns.run", "Leases.reserve"}
-    assert step > 15
+    tried = add_failing_at_each_step(node, config, lambda: everything(node), after=after)
+    assert {"NetlinkSocket.send", "NetlinkSocket.open", "Netns.run", "Leases.reserve"} <= set(tried.told)
+    assert len(tried.told) > 15
     node.delete(config, "one")
     assert everything(node) == clean
 
@@ -93,43 +74,16 @@ def test_a_steady_node_undoes_as_well(node: Node, after: bool) -> None:
     config = node.network("routed")
     node.attached(config, "zero")
     node.pod("one")
-    clean = everything(node)
-    failed = set()
-    for step in range(1, 60):
-        faults = Faults(step, after=after)
-        try:
-            with faults.active():
-                node.add(config, "one")
-        except CNIError:
-            assert everything(node) == clean, f"after {faults.failed}, step {step}"
-            failed.add(faults.failed)
-        else:
-            if faults.count < step:
-                break
-            node.delete(config, "one")
-    assert "Nft.write" in failed
+    tried = add_failing_at_each_step(node, config, lambda: everything(node), after=after, fresh=False)
+    assert "Nft.write" in tried.told
 
 
 @pytest.mark.parametrize(("mode", "after"), [("routed", False), ("bridge", True)])
 def test_a_del_that_failed_is_completed_by_the_next(node: Node, mode: str, after: bool) -> None:
     config = full(node, mode)
     node.pod("one")
-    node.add(config, "one")
-    node.delete(config, "one")
-    clean = everything(node)
-    for step in range(1, 60):
-        node.add(config, "one")
-        faults = Faults(step, after=after)
-        try:
-            with faults.active():
-                node.delete(config, "one")
-        except CNIError as error:
-            assert "Input/output error" in str(error)
-        node.delete(config, "one")
-        assert everything(node) == clean, f"after {faults.failed}, step {step}"
-        if faults.count < step:
-            break
-    assert step > 3
+    tried = delete_failing_at_each_step(node, config, lambda: everything(node), after=after)
+    assert len(tried.told) >= 3
 
 
 def test_a_real_refusal_in_the_middle_leaves_nothing(node: Node) -> None:

@@ -114,6 +114,56 @@ def test_pods_on_the_same_bridge_reach_it_by_host_port(
     assert lab.reach(server6, name, V6, 8080) == "fd00:1::1"
 
 
+ENDS = ("DEL", "DEL without netns", "DEL after the link", "DEL after all", "GC after all")
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_pods_own_link_is_closed_with_its_host_ports_and_forgotten_when_it_is_gone(
+    lab: Lab, end: str
+) -> None:
+    kept = other(lab)
+    add(lab, kept, mapping(8081, 80))
+    pod = lab.pod("one", "10.1.0.5/24")
+    nat_lab.batch(None, "link set vethone nomaster", "route add 10.1.0.5 dev vethone")
+    add(lab, pod, mapping(8080, 80))
+    assert sorted(nat_lab.elements("localnet")) == ["cni0", "vethone"]
+    if "after" in end:
+        sh("ip", "link", "del", "vethone")
+    if end == "DEL after all":
+        sh("ip", "address", "del", "10.1.0.1/24", "dev", "cni0")
+    if end == "GC after all":
+        portmap_call(lab, "GC", pod, valid=[kept])
+    elif end in {"DEL without netns", "DEL after the link"}:
+        config = {"cniVersion": "1.1.0", "name": "net", "type": "portmap"}
+        request = make_request(
+            portmap.PLUGIN,
+            "DEL",
+            config,
+            container_id=pod.container_id,
+            ifname="eth0",
+            prev_result=pod.result(),
+        )
+        call(portmap.PLUGIN, request, lab.kernel)
+    else:
+        portmap_call(lab, "DEL", pod)
+    assert nat_lab.elements("localnet") == ["cni0"]
+    for name in ("cni0", *([] if "after" in end else ["vethone"])):
+        is_open = sh("sysctl", "-n", f"net.ipv4.conf.{name}.route_localnet").strip()
+        assert is_open == ("1" if name == "cni0" else "0")
+
+
+def test_a_link_that_leads_elsewhere_too_stays_open(lab: Lab) -> None:
+    """Pods behind a router: the link to it is nobody's own."""
+    lab.pod("router", "10.1.0.7/24")
+    nat_lab.batch(None, "link set vethrouter nomaster", "route add 10.1.9.0/24 dev vethrouter")
+    sh("ip", "netns", "add", "behind")
+    pod = Pod("behind", ("10.1.9.5/24",))
+    add(lab, pod, mapping(8080, 80))
+    portmap_call(lab, "DEL", pod)
+    assert nat_lab.elements("localnet") == ["vethrouter"]
+    assert sh("sysctl", "-n", "net.ipv4.conf.vethrouter.route_localnet").strip() == "1"
+
+
 def test_without_snat_the_source_stays_and_no_sysctl_changes(lab: Lab, pod: Pod) -> None:
     other(lab)
     add(lab, pod, mapping(8080, 80, "udp"), snat=False)

@@ -11,8 +11,8 @@ import pytest
 
 from podwire.cni.errors import AlreadyAttached, CNIError, InvalidConfig, TryLater
 from podwire.plugins import sbr
-from tests.plugins.faults import Faults
 from tests.plugins.helpers import GO_PLUGINS, Host, execute, reaches, run
+from tests.plugins.undo import add_failing_at_each_step, delete_failing_at_each_step
 from tests.plugins.wiring import wire
 
 pytestmark = pytest.mark.kernel
@@ -234,21 +234,10 @@ def test_check_finds_every_rule_and_route_that_is_missing(host: Host, spoil: str
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_failure_at_any_step_leaves_nothing(host: Host, after: bool, table: int | None) -> None:
     result = wire(host, "one", "10.1.0.5/24", "fd00:1::5/64")
-    before = everything()
-    net = config(table=table)
-    failed = set()
-    for step in range(1, 30):
-        faults = Faults(step, after=after)
-        try:
-            with faults.active():
-                host.add(net, "one", result=result)
-        except CNIError:
-            assert sorted(everything()) == sorted(before), f"after {faults.failed}, step {step}"
-            failed.add(faults.failed)
-        else:
-            break
-    assert failed >= {"NetlinkSocket.open", "NetlinkSocket.send", "NetlinkSocket.dump"}
-    host.check(net, "one", result)
+    tried = add_failing_at_each_step(
+        host, config(table=table), lambda: sorted(everything()), after=after, result=result
+    )
+    assert {"NetlinkSocket.open", "NetlinkSocket.send", "NetlinkSocket.dump"} <= set(tried.told)
 
 
 def test_a_refusal_in_the_middle_leaves_nothing(host: Host) -> None:
@@ -283,21 +272,15 @@ def test_del_without_namespace_interface_or_result(host: Host) -> None:
     host.delete(config(), "one")
 
 
-def test_del_that_fails_at_any_step_is_tried_again(host: Host) -> None:
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_del_that_failed_is_completed_by_the_next(host: Host, after: bool) -> None:
     result = wire(host, "one", "10.1.0.5/24", "fd00:1::5/64")
-    before = everything()
-    for step in range(1, 30):
-        host.add(config(), "one", result=result)
-        faults = Faults(step, after=step % 2 == 0)
-        try:
-            with faults.active():
-                host.delete(config(), "one", result=result)
-        except CNIError:
-            host.delete(config(), "one", result=result)
-        assert sorted(everything()) == sorted(before), f"after {faults.failed}"
-        if not faults.failed:
-            break
-    assert step > 5
+    before = sorted(everything())
+    tried = delete_failing_at_each_step(
+        host, config(), lambda: sorted(everything()), after=after, result=result
+    )
+    assert len(tried.told) > 5
+    assert sorted(everything()) == before
 
 
 def test_rules_of_others_stay(host: Host) -> None:

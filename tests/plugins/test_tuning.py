@@ -11,8 +11,8 @@ import pytest
 from podwire.cni.errors import CNIError, InvalidConfig, InvalidEnvironment, IOFailure, NotAvailable
 from podwire.cni.plugin import Result
 from podwire.plugins import tuning_sysctls
-from tests.plugins.faults import Faults
 from tests.plugins.helpers import GO_PLUGINS, Host, execute, links, python_plugin, reaches, run, sysctl
+from tests.plugins.undo import add_failing_at_each_step, delete_failing_at_each_step
 from tests.plugins.wiring import wire
 
 pytestmark = pytest.mark.kernel
@@ -145,26 +145,14 @@ def test_a_failure_at_any_step_leaves_nothing(host: Host, after: bool) -> None:
     result = wire(host, "one", "10.1.0.5/24")
     before = everything(host)
     net = config(host, sysctl={"net.ipv4.conf.IFNAME.arp_filter": "1"}, **EVERYTHING)
-    failed = set()
-    for step in range(1, 30):
-        faults = Faults(step, after=after)
-        try:
-            with faults.active():
-                host.add(net, "one", result=result)
-        except CNIError as error:
-            assert "Input/output error" in str(error)
-            assert everything(host) == before, f"after {faults.failed}, step {step}"
-            failed.add(faults.failed)
-        else:
-            break
-    assert failed >= {
+    tried = add_failing_at_each_step(host, net, lambda: everything(host), after=after, result=result)
+    assert set(tried.told) >= {
         "Netns.run",
         "NetlinkSocket.send",
         "NetlinkSocket.request",
         "Store.write",
         "podwire.kernel.net_parameters.write",
     }
-    host.check(net, "one", result)
     host.delete(net, "one")
     assert interface() == before[0]
 
@@ -179,23 +167,13 @@ def test_a_real_refusal_in_the_middle_leaves_nothing(host: Host) -> None:
         assert everything(host) == before
 
 
-def test_del_is_tried_again_after_a_failure_at_any_step(host: Host) -> None:
+def test_a_del_that_failed_is_completed_by_the_next(host: Host) -> None:
     result = wire(host, "one", "10.1.0.5/24")
     before = everything(host)
     net = config(host, **EVERYTHING)
-    for step in range(1, 30):
-        host.add(net, "one", result=result)
-        faults = Faults(step, after=False)
-        try:
-            with faults.active():
-                host.delete(net, "one")
-        except CNIError:
-            host.delete(net, "one")
-            assert everything(host) == before, f"after {faults.failed}"
-        assert everything(host) == before
-        if not faults.failed:
-            break
-    assert step > 6
+    tried = delete_failing_at_each_step(host, net, lambda: everything(host), after=False, result=result)
+    assert len(tried.told) > 5
+    assert everything(host) == before
 
 
 def test_two_of_a_list_keep_what_was_before_both(host: Host) -> None:

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from podwire.cni.errors import AlreadyAttached, CNIError
-from podwire.kernel.host import Kernel
-from tests.plugins.faults import Faults
 from tests.plugins.helpers import (
     GO_PLUGINS,
     Host,
@@ -23,6 +21,7 @@ from tests.plugins.helpers import (
     settled,
     sysctl,
 )
+from tests.plugins.undo import add_failing_at_each_step
 
 pytestmark = [pytest.mark.kernel, pytest.mark.other_kernel("vlan")]
 
@@ -289,26 +288,10 @@ def test_status_tells_of_a_missing_master_and_of_an_exhausted_pool(host: Host, n
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_failure_at_any_step_leaves_nothing(host: Host, net: dict[str, Any], after: bool) -> None:
     host.pod("one")
-    clean = everything(host)
-    failed = set()
-    whole = host.kernel
-    for step in range(1, 60):
-        faults = Faults(step, after=after)
-        try:
-            with Kernel.open() as host.kernel, faults.active():
-                result = host.add(net, "one")
-        except CNIError as error:
-            assert "Input/output error" in str(error), f"step {step}: {error}"
-            assert everything(host) == clean, f"after {faults.failed}, step {step}"
-            failed.add(faults.failed)
-        else:
-            host.kernel = whole
-            host.check(net, "one", result)
-            if faults.count < step:
-                break
-            host.delete(net, "one")
-    assert failed >= {"NetlinkSocket.send", "NetlinkSocket.open", "NetlinkSocket.request", "Leases.reserve"}
-    assert step > 10
+    tried = add_failing_at_each_step(host, net, lambda: everything(host), after=after)
+    wanted = {"NetlinkSocket.send", "NetlinkSocket.open", "NetlinkSocket.request", "Leases.reserve"}
+    assert wanted <= set(tried.told)
+    assert len(tried.told) > 10
     host.delete(net, "one")
 
 

@@ -17,6 +17,6 @@ if touch "$kernel/writable" 2>/dev/null; then
 fi
 cd /
 export TMPDIR=/dev/shm
-exec "$kernel/usr/bin/linux.uml" mem=1536M quiet rootfstype=hostfs rootflags=/ ro "init=$init" \
+exec "$kernel/usr/bin/linux.uml" mem=1536M rootfstype=hostfs rootflags=/ ro "init=$init" \
 	uml_dir=/dev/shm con=null con0=null,fd:1 dummy.numdummies=0 bonding.max_bonds=0 \
 	"podwire_kernel=$kernel" "podwire_results=$results" "podwire_tree=$tree" </dev/null

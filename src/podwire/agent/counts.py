@@ -21,5 +21,15 @@ class Counts:
     given_up: int = 0
     undone: int = 0
     mended: int = 0
+    looks: int = 0
+    sweeps: int = 0
     began: float = field(default_factory=time.time)
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("podwire.agent"))
+
+    def looked(self) -> None:
+        """One look for what pods are short of is done."""
+        self.looks += 1
+
+    def swept(self) -> None:
+        """One look for what nobody needs is done."""
+        self.sweeps += 1

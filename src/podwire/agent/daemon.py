@@ -84,11 +84,13 @@ class Agent:
         sock = listener.listen(self._path)
         inode = self._path.lstat().st_ino
         server = pages.server = Server(sock, host, self._counts, pages.table())
-        mender = Mender(host, self._counts)
+        mender = pages.mender = Mender(host, self._counts)
         settings = self._settings
+        counts = self._counts
+        sweep = [reconciler.sweep, records.tidy, counts.swept]
         periodic = (
-            Periodic("agent-repair", settings.repair_seconds, [mender.look], self._counts),
-            Periodic("agent-sweep", settings.sweep_seconds, [reconciler.sweep, records.tidy], self._counts),
+            Periodic("agent-repair", settings.repair_seconds, [mender.look, counts.looked], counts),
+            Periodic("agent-sweep", settings.sweep_seconds, sweep, counts),
         )
         sys.setswitchinterval(SWITCH_SECONDS)
         gc.collect()

@@ -12,13 +12,14 @@ import msgspec
 
 from podwire.agent import caller, protocol
 from podwire.agent.counts import Counts
+from podwire.agent.nesting import Nesting, has_container, has_turn
 from podwire.agent.protocol import Call
 from podwire.agent.records import Record, Records, RecordsBroken
 from podwire.agent.turns import Abandoned, Turns, Waiter
 from podwire.cni import process
 from podwire.cni.errors import CNIError, InvalidNetns, PluginMissing
 from podwire.cni.process import Invocation, Reply
-from podwire.cni.request import CLEANUP_SECONDS, Plugin
+from podwire.cni.request import CLEANUP_SECONDS, Plugin, Request
 from podwire.kernel import netns
 from podwire.kernel.errors import KernelError, NetnsMissing, NotANetns
 from podwire.kernel.host import Kernel
@@ -53,6 +54,7 @@ class PluginHost:
         self.before_add: Callable[[str], None] = lambda _container_id: None
         """Called with the container ID, in its turn, before each of its ADDs."""
         self._load = load
+        self._nesting = Nesting()
         self._opened = nullcontext(kernel)
 
     def plugin(self, type: str) -> Plugin[Any, Any] | None:
@@ -96,14 +98,12 @@ class PluginHost:
         subject = client.subject = subject_of(invocation)
         if request.command == "STATUS":
             client.deliver(self.perform(invocation))
-        elif request.command == "GC":
-            with self.turns.network(request.name, subject, request.deadline, client.waiter):
+            return
+        with self._turn(request, self._nesting.outer(call.environ), subject, client.waiter):
+            if request.command == "GC":
                 client.deliver(self.perform(invocation))
-        else:
+                return
             with (
-                self.turns.container(
-                    request.container_id, request.name, subject, request.deadline, client.waiter
-                ),
                 caller.root_of(client.view, client.pid) as root,
                 netns.seen_from(root),
             ):
@@ -115,6 +115,19 @@ class PluginHost:
                     self._delete(invocation, client)
                 else:
                     client.deliver(self.perform(invocation))
+
+    def _turn(
+        self, request: Request[Any], outer: Request[Any] | None, subject: str, waiter: Waiter
+    ) -> AbstractContextManager[None]:
+        """What a request waits for; less what is held for ``outer``, which waits for it."""
+        place = request.name, subject, request.deadline, waiter
+        if outer is not None and has_turn(request, outer):
+            return nullcontext()
+        if request.command == "GC":
+            return self.turns.network(*place)
+        if outer is not None and has_container(request, outer):
+            return self.turns.shared(*place)
+        return self.turns.container(request.container_id, *place)
 
     def _not_own(self, path: str) -> None:
         try:
@@ -178,8 +191,9 @@ class PluginHost:
             self.counts.log.warning("a record of an ADD that failed stays: %s", error)
 
     def perform(self, invocation: Invocation[Any, Any]) -> Reply:
-        """Run an invocation on the host's kernel."""
-        return process.perform(invocation, self._opened)
+        """Run an invocation on the host's kernel, with the turn that it needs."""
+        with self._nesting.told(invocation) as known:
+            return process.perform(known, self._opened)
 
     def delete(self, record: Record) -> Reply:
         """Run the DEL of what a record tells, in the caller's turn; the record goes if it succeeds."""
@@ -215,14 +229,17 @@ class PluginHost:
         """
         return caller.root_of(record.view if record.view == caller.mount_namespace(1) else 0, 1)
 
+    def can_see(self, record: Record) -> bool:
+        """Tell whether paths of a record's caller can be looked up: the agent's, or the host's."""
+        return record.view in (0, caller.mount_namespace(), caller.mount_namespace(1))
+
     def is_gone(self, record: Record) -> bool:
         """Tell whether an attachment's namespace is gone from where its caller had it.
 
         What cannot be told is not gone: a path in a mount namespace of others, or one of a process, which
         may be gone while the namespace is not.
         """
-        seen = (0, caller.mount_namespace(), caller.mount_namespace(1))
-        if record.view not in seen or record.netns.startswith("/proc/"):
+        if not self.can_see(record) or record.netns.startswith("/proc/"):
             return False
         try:
             with self.view_of(record) as root, netns.seen_from(root), netns.open(record.netns):

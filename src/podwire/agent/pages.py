@@ -14,6 +14,7 @@ from podwire.agent.counts import Counts
 from podwire.agent.host import PluginHost
 from podwire.agent.reconcile import Reconciler
 from podwire.agent.records import Record
+from podwire.agent.repair import Mender
 from podwire.agent.server import HANGING_MAX, Page, Server
 from podwire.cni.errors import CNIError
 from podwire.kernel.errors import KernelError
@@ -38,6 +39,7 @@ class Pages:
         self._reconciler = reconciler
         self._counts = counts
         self.server: Server | None = None
+        self.mender: Mender | None = None
 
     def table(self) -> Mapping[tuple[str, str], Page]:
         """Return the pages by method and path."""
@@ -97,6 +99,12 @@ class Pages:
                 "undone": counts.undone,
             },
             "mended": counts.mended,
+            "looks": counts.looks,
+            "sweeps": counts.sweeps,
+            "damaged": [
+                {"attachment": str(record), "why": why}
+                for record, why in (self.mender.damaged() if self.mender else ())
+            ],
             "running": [
                 {"request": client.subject, "seconds": round(now - client.began, 3), "late": client.late}
                 for client in self._clients()

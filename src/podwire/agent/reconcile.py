@@ -8,6 +8,7 @@ deleted so that its addresses are free. What is there and right is not touched.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterable
 
 from podwire.agent.counts import Counts
@@ -73,13 +74,18 @@ class Reconciler:
         return [(record, reason, self._in_turn(record, reason)) for record, reason in found]
 
     def _interrupted(self) -> list[Record]:
-        records = self._host.records.interrupted()
-        made = {_key(record) for record in self._host.records.all() if record.made}
-        for record in records:
-            if _key(record) in made:
+        made: dict[tuple[str, ...], list[Record]] = defaultdict(list)
+        for record in self._host.records.all():
+            if record.made:
+                made[_key(record)].append(record)
+        found = []
+        for record in self._host.records.interrupted():
+            if any(record.entry == other.entry for other in made[_key(record)]):
                 # It was a second ADD: the plugin had refused it, and what is there is the first one's.
                 self._host.records.drop(record.id)
-        return [record for record in records if _key(record) not in made]
+            else:
+                found.append(record)
+        return found
 
     def _without_namespace(self) -> list[tuple[Record, str]]:
         gone = [r for r in reversed(self._host.records.current()) if self._host.is_gone(r)]

@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,9 @@ _INSERT = (
 )
 _COMPLETE = "UPDATE attachment SET made = 1, result = ? WHERE id = ?"
 _KEY = "container_id = ? AND ifname = ? AND network = ? AND plugin = ?"
-_OLDER = f"DELETE FROM attachment WHERE {_KEY} AND id < ?"
+_NAMESAKES = f"SELECT id, config FROM attachment WHERE {_KEY} AND id <= ? ORDER BY id"
+_DROP = "DELETE FROM attachment WHERE id = ?"
+_LAST = (1 << 63) - 1
 _BUSY_SECONDS = 2.0
 
 
@@ -92,6 +94,11 @@ class Record(msgspec.Struct, frozen=True):
     def netns(self) -> str:
         """The path of the container's namespace, as its caller named it."""
         return self.environ.get("CNI_NETNS", "")
+
+    @property
+    def entry(self) -> Mapping[str, Any]:
+        """The plugin's entry in its list, which tells it from another one of its type there."""
+        return _entry(msgspec.json.decode(self.config))
 
     def __str__(self) -> str:
         return f"{self.plugin} {self.ifname} of container {self.container_id} on network {self.network}"
@@ -170,13 +177,14 @@ class Records:
             return connection.execute(_INSERT, values).lastrowid or 0
 
     def complete(self, number: int, request: Request[Any], result: bytes) -> None:
-        """Write down that an ADD has succeeded; it takes the place of an earlier one of the same name."""
-        key = (request.container_id, request.ifname, request.name, request.plugin_type)
+        """Write down that an ADD has succeeded; it takes the place of an earlier one of the same entry."""
         with self._writing() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 connection.execute(_COMPLETE, (result, number))
-                connection.execute(_OLDER, (*key, number))
+                *older, (_, config) = connection.execute(_NAMESAKES, (*_key(request), number)).fetchall()
+                if older:
+                    _drop(connection, older, _entry(msgspec.json.decode(config)))
                 connection.execute("COMMIT")
             except sqlite3.Error:
                 with suppress(sqlite3.Error):
@@ -186,13 +194,18 @@ class Records:
     def drop(self, number: int) -> None:
         """Forget one ADD, of which nothing is there."""
         with self._writing() as connection:
-            connection.execute("DELETE FROM attachment WHERE id = ?", (number,))
+            connection.execute(_DROP, (number,))
 
     def remove(self, request: Request[Any]) -> None:
-        """Forget an attachment, after its DEL."""
-        key = (request.container_id, request.ifname, request.name, request.plugin_type)
+        """Forget an attachment, after its DEL.
+
+        Where a list has a plugin's type twice, that of the same entry; the last, if the entry was changed.
+        """
         with self._writing() as connection:
-            connection.execute(f"DELETE FROM attachment WHERE {_KEY}", key)
+            found = connection.execute(_NAMESAKES, (*_key(request), _LAST)).fetchall()
+            if len(found) < 2 or not _drop(connection, found, _entry(request.raw)):
+                for number, _ in found[-1:]:
+                    connection.execute(_DROP, (number,))
 
     def get(self, number: int) -> Record | None:
         """Return one record."""
@@ -273,6 +286,26 @@ class Records:
             return RecordsBroken(self._path, error.strerror or str(error))
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         return RecordsBroken(self._path, str(error), _HINTS.get(code, ""))
+
+
+def _key(request: Request[Any]) -> tuple[str, str, str, str]:
+    return request.container_id, request.ifname, request.name, request.plugin_type
+
+
+_OF_THE_RUNTIME = frozenset({"prevresult", "runtimeconfig"})
+
+
+def _entry(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration without what the runtime puts in, which may be another at each command."""
+    return {key: value for key, value in config.items() if key.lower() not in _OF_THE_RUNTIME}
+
+
+def _drop(connection: sqlite3.Connection, rows: list[tuple[int, bytes]], entry: Mapping[str, Any]) -> bool:
+    """Drop those rows (number, configuration) that are of an entry; False if none is."""
+    numbers = [number for number, config in rows if _entry(msgspec.json.decode(config)) == entry]
+    for number in numbers:
+        connection.execute(_DROP, (number,))
+    return bool(numbers)
 
 
 _MOVE_AWAY = (

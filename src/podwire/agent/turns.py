@@ -87,13 +87,19 @@ class Turns:
         """
         self._take_container(container_id, subject, deadline, waiter)
         try:
-            self._share(network, subject, deadline, waiter)
-            try:
+            with self.shared(network, subject, deadline, waiter):
                 yield
-            finally:
-                self._leave(network)
         finally:
             self._next(container_id)
+
+    @contextmanager
+    def shared(self, network: str, subject: str, deadline: float, waiter: Waiter) -> Iterator[None]:
+        """Share a network alone, for who has the container's turn already; errors as `container`."""
+        self._share(network, subject, deadline, waiter)
+        try:
+            yield
+        finally:
+            self._leave(network)
 
     @contextmanager
     def network(self, network: str, subject: str, deadline: float, waiter: Waiter) -> Iterator[None]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from podwire.apiserver import status
 from podwire.apiserver.kind import Kind
+from podwire.serving import status
 
 Object = dict[str, Any]
 
@@ -101,6 +101,21 @@ def begin_deletion(kind: Kind, obj: Object, options: DeleteOptions) -> Object | 
         if not deleting and meta.get("generation"):
             meta["generation"] += 1
         kind.begin_delete(obj)
+    return obj
+
+
+def last_state(kind: Kind, obj: Object) -> Object | None:
+    """An object that goes at once, as those who watch it are told before: it has no time left.
+
+    None if it needed none, or they know. A node ends the programs of such a pod (store.go, Delete).
+    """
+    meta = obj["metadata"]
+    if kind.grace is None or not kind.grace(obj, None):
+        return None
+    if meta.get("deletionTimestamp") and not meta.get("deletionGracePeriodSeconds"):
+        return None
+    meta["deletionTimestamp"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    meta["deletionGracePeriodSeconds"] = 0
     return obj
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import secrets
 import ssl
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
-from podwire.apiserver import certificates
+from podwire.serving.certificates import Subject
+from podwire.serving.keyfiles import KeyFiles, write
 
 NAMES = ("localhost", "127.0.0.1", "::1", "kubernetes.default.svc")
-_RENEWED_BEFORE = 30 * 86400.0
-"""Seconds before its end at which a certificate is replaced."""
+KUBELET_CLIENT = Subject("kube-apiserver-kubelet-client", ("system:masters",))
+"""Who the server is to kubelets (kubeadm's name for it)."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Files:
     @property
     def authority(self) -> Path:
         """The certificate of the authority."""
-        return self.directory / "ca.crt"
+        return self.keys.authority
 
     def prepare(self) -> None:
         """Make the directory, for its owner alone."""
@@ -56,33 +55,24 @@ class Files:
             write(path, found + "\n")
         return found
 
-    def tls(self, extra: tuple[str, ...] = ()) -> ssl.SSLContext:
-        """What the server shows to clients; made anew when it is missing, ends soon, or lacks a name."""
-        paths = [self.directory / name for name in ("server.crt", "server.key", "names")]
-        names = tuple(dict.fromkeys((*NAMES, *extra)))
-        if not self._usable(paths, names):
-            bundle = certificates.make(names)
-            write(self.authority, bundle.authority)
-            write(paths[0], bundle.certificate)
-            write(paths[1], bundle.key)
-            made = {"names": names, "made": datetime.now(UTC).isoformat()}
-            write(paths[2], json.dumps(made) + "\n")
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(paths[0], paths[1])
-        return context
+    @property
+    def keys(self) -> KeyFiles:
+        """The certificates: the server's, and the one that it shows to the kubelets of its nodes."""
+        return KeyFiles(self.directory, "podwire-apiserver", KUBELET_CLIENT)
 
-    def _usable(self, paths: list[Path], names: tuple[str, ...]) -> bool:
-        if not all(path.exists() for path in (*paths, self.authority)):
-            return False
-        try:
-            held = json.loads(paths[2].read_text())
-            age = datetime.now(UTC) - datetime.fromisoformat(held["made"])
-            return set(names) <= set(held["names"]) and age.total_seconds() < (
-                certificates.LIFETIME.total_seconds() - _RENEWED_BEFORE
-            )
-        except (ValueError, KeyError, TypeError):
-            return False
+    def tls(self, extra: tuple[str, ...] = ()) -> ssl.SSLContext:
+        """What the server shows to clients, good for ``extra`` names too."""
+        return self.keys.tls(tuple(dict.fromkeys((*NAMES, *extra))))
+
+    def kubelet_tls(self) -> ssl.SSLContext:
+        """What the server shows to kubelets, whose own certificates are not verified."""
+        if not all(path.exists() for path in self.keys.client_pair):
+            self.tls()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        context.load_cert_chain(*self.keys.client_pair)
+        return context
 
     def write_kubeconfig(self, url: str, token: str) -> None:
         """Tell clients where the server is now."""
@@ -101,18 +91,3 @@ class Files:
         }
         # JSON is YAML too.
         write(self.kubeconfig, json.dumps(config, indent=2) + "\n")
-
-
-def write(path: Path, text: str) -> None:
-    """Put a file of mode 0600 in place at once."""
-    made = path.with_name(f".{path.name}.{os.getpid()}")
-    fd = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(fd, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        made.replace(path)
-    except BaseException:
-        made.unlink(missing_ok=True)
-        raise

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from podwire.apiserver import naming
-from podwire.apiserver.status import Cause
+from podwire.serving.status import Cause
 
 if TYPE_CHECKING:
     from podwire.apiserver.patch.shape import Shape
@@ -100,7 +100,8 @@ class Subresource:
 
     With ``merge`` it can be read (``view``), replaced and patched; with ``act`` something is done when an
     object is posted to it; ``connect`` is the method of the node backend that answers. ``group``, ``version``
-    and ``kind`` are those of what is read and written; empty: the object's own.
+    and ``kind`` are those of what is read and written; empty: the object's own. One that is not ``listed`` is
+    not in discovery: it is there to say why something cannot be had.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Subresource:
     merge: Callable[[Object, Object], Object] | None = None
     act: Act | None = None
     connect: str = ""
+    listed: bool = True
 
 
 STATUS = Subresource(name="status", merge=merge_status)
@@ -194,6 +196,11 @@ class Kind:
     def storage(self) -> tuple[str, str]:
         """The group and plural under which objects are stored."""
         return self.stored_as or (self.group, self.plural)
+
+    @property
+    def listed_subresources(self) -> list[Subresource]:
+        """Those that discovery tells of."""
+        return [part for part in self.subresources.values() if part.listed]
 
     @property
     def has_status(self) -> bool:

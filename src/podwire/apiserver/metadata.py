@@ -10,9 +10,10 @@ import uuid
 from datetime import UTC, datetime
 from typing import Any
 
-from podwire.apiserver import naming, status
+from podwire.apiserver import naming
 from podwire.apiserver.kind import Kind
-from podwire.apiserver.status import Cause
+from podwire.serving import status
+from podwire.serving.status import Cause
 
 Object = dict[str, Any]
 

@@ -9,14 +9,14 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-from podwire.apiserver.status import (
+from podwire.kube import names
+from podwire.serving.status import (
     Cause,
     forbidden_field,
     invalid_value,
     required,
     too_long,
 )
-from podwire.kube import names
 
 Object = dict[str, Any]
 

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from podwire.apiserver import selectors, status
+from podwire.apiserver import selectors
 from podwire.apiserver.kind import Kind
-from podwire.apiserver.status import Cause
 from podwire.apiserver.storage import Expired, Storage, Stored
+from podwire.serving import status
+from podwire.serving.status import Cause
 
 Object = dict[str, Any]
 

@@ -1,7 +1,7 @@
 """The verbs of the API on any kind of object: create, get, list, watch, update, patch, delete.
 
 All is decided in one step on the newest state (:meth:`Storage.modify`), so a write never has to be tried
-again. Failures are raised as :class:`~podwire.apiserver.status.Failure`.
+again. Failures are raised as :class:`~podwire.serving.status.Failure`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
-from podwire.apiserver import deletion, metadata, reading, status
+from podwire.apiserver import deletion, metadata, reading
 from podwire.apiserver.database import DatabaseFault
 from podwire.apiserver.deletion import DeleteOptions
 from podwire.apiserver.kind import Column, Kind, Subresource, WriteOptions, same
@@ -20,6 +20,7 @@ from podwire.apiserver.schemas import checking
 from podwire.apiserver.storage import Expired, FutureRevision, Key, KeyExists, Storage, Stored
 from podwire.apiserver.stored import clone
 from podwire.apiserver.watches import Watch
+from podwire.serving import status
 
 __all__ = ["Column", "DeleteOptions", "Kind", "ListOptions", "Registry", "Subresource", "WriteOptions"]
 
@@ -435,14 +436,25 @@ class Registry:
             gone = after is None
             return after
 
+        def announce(held: Stored | None) -> Object | None:
+            after = step(held)
+            return after if after is not None or held is None else deletion.last_state(kind, held.copy())
+
         if options.dry_run:
-            stored = self.storage.get(key)
-            after = step(stored)
-            assert stored is not None
-            return (stored if after is None else Stored.unsaved(after)), gone
-        stored = await self._durably(self.storage.modify(key, step))
+            found = self.storage.get(key)
+            after = step(found)
+            assert found is not None
+            return (found if after is None else Stored.unsaved(after)), gone
+        stored = await self._durably(self.storage.modify(key, announce))
         assert stored is not None
-        return stored, gone
+        if not gone:
+            return stored, False
+        uid = stored.meta.uid
+
+        def remove(held: Stored | None) -> Object | None:
+            return None if held is None or held.meta.uid == uid else held.object
+
+        return await self._durably(self.storage.modify(key, remove)) or stored, True
 
     async def delete_collection(
         self, kind: Kind, namespace: str | None, options: DeleteOptions, selection: ListOptions

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from podwire.apiserver.status import bad_request, quoted
 from podwire.kube import names
+from podwire.serving.status import bad_request, quoted
 
 Object = dict[str, Any]
 

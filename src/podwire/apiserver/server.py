@@ -26,6 +26,8 @@ from podwire.apiserver.crd import Definitions
 from podwire.apiserver.files import Files
 from podwire.apiserver.http.app import Access, Server
 from podwire.apiserver.http.backend import NodeBackend
+from podwire.apiserver.http.eachnode import EachNode
+from podwire.apiserver.http.kubelets import Kubelets
 from podwire.apiserver.registry import Registry
 from podwire.apiserver.storage import Storage
 
@@ -67,7 +69,11 @@ class ApiServer:
         self.storage = Storage(self.files.database)
         self.registry = Registry(self.storage, kinds.builtin(settings.cluster_ranges, self.token))
         self._definitions = Definitions(self.registry)
-        self.server = Server(self.registry, access=Access(self.token), backend=backend)
+        self._own_nodes: dict[str, NodeBackend] = {}
+        kubelets = Kubelets(self._node, self.files.kubelet_tls)
+        self.server = Server(
+            self.registry, access=Access(self.token), backend=backend or EachNode(self._own_nodes, kubelets)
+        )
         self.url = ""
         """Where it is reached over TCP; empty if it listens on no port."""
         self._settings = settings
@@ -99,9 +105,14 @@ class ApiServer:
             self.files.write_kubeconfig(self.url, self.token)
         self._tasks = [asyncio.ensure_future(run()) for run in work]
 
-    def use_backend(self, backend: NodeBackend | None) -> None:
-        """Ask this node for logs and streams of pods."""
-        self.server.use_backend(backend)
+    def use_node(self, name: str, backend: NodeBackend) -> None:
+        """Ask this one for logs and streams of the pods of a node, and not the kubelet's port of that."""
+        self._own_nodes[name] = backend
+
+    def _node(self, name: str) -> dict[str, Any]:
+        kind = self.registry.lookup("", "v1", "nodes")
+        assert kind is not None
+        return self.registry.get(kind, "", name).object
 
     async def close(self) -> None:
         """Stop listening, end the watches and the controllers, and close the storage."""

@@ -54,6 +54,8 @@ def status(places: Locations, form: str) -> int:
     )
     if found["mended"]:
         print(f"repairs      {found['mended']}")
+    for each in found["damaged"]:
+        print(f"damaged      {each['attachment']}: {each['why']}")
     for each in found["running"]:
         print(
             f"running      {each['request']}, for {each['seconds']:.1f} s{' (late)' if each['late'] else ''}"

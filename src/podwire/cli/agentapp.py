@@ -6,18 +6,20 @@ from typing import Annotated
 
 import typer
 
-from podwire.cli.arguments import Root
+from podwire.cli.arguments import Root, examples
 from podwire.cli.locations import Locations
 
-agent = typer.Typer(
-    help="The node's network daemon: runs the CNI plugins in one process, for the programs of runtimes.",
-    invoke_without_command=True,
-    rich_markup_mode=None,
-)
+agent = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 Output = Annotated[str, typer.Option("--output", "-o", metavar="json", help="json: the answer as it is.")]
 
 
-@agent.callback()
+@agent.callback(
+    epilog=examples(
+        "agent                       serves until SIGTERM or Ctrl-C",
+        "agent --config agent.yaml",
+        "agent status -o json",
+    )
+)
 def serve(
     context: typer.Context,
     *,
@@ -27,9 +29,11 @@ def serve(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="A log line for every request.")] = False,
     root: Root = None,
 ) -> int:
-    """Serve plugins on /run/podwire/agent.sock until SIGTERM or Ctrl-C; pods keep their network.
+    """The node's network daemon: runs the CNI plugins for runtimes.
 
-    Without a command this is the agent itself. It logs to stderr.
+    All in one process, for the programs that `podwire install` puts in place; they call on
+    /run/podwire/agent.sock. It serves until SIGTERM or Ctrl-C and logs to stderr. Pods keep their network
+    while it is away.
     """
     if context.invoked_subcommand is not None:
         context.obj = root
@@ -41,7 +45,10 @@ def serve(
 
 @agent.command()
 def status(context: typer.Context, *, output: Output = "", root: Root = None) -> int:
-    """Tell what the agent runs, what it has done, and what is wrong; exit status 1 if something is."""
+    """Tell what the agent runs and has done, and what is wrong.
+
+    The exit status is 1 if something is wrong.
+    """
     from podwire.cli import agent as command
 
     return command.status(Locations.of(root or context.obj), output)
@@ -53,9 +60,10 @@ def gc(
     output: Output = "",
     root: Root = None,
 ) -> int:
-    """Remove what no live network namespace needs: of interrupted ADDs, earlier boots, and lost pods.
+    """Remove what no live network namespace needs.
 
-    It goes by the agent's records, so the agent must run. What others made is never touched.
+    What is left of interrupted ADDs, earlier boots, and lost pods. It goes by the agent's records, so the
+    agent must run. What others made is never touched.
     """
     from podwire.cli import agent as command
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from podwire.cli import arguments
 from podwire.cli.agentapp import agent, gc
-from podwire.cli.arguments import Root
+from podwire.cli.arguments import Root, examples
 from podwire.cli.cniapp import cni
+from podwire.cli.installapp import INSTALL_EXAMPLES, install
 from podwire.cli.locations import Locations
 
 Namespace = Annotated[
@@ -46,18 +46,27 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(cni, name="cni")
-app.add_typer(agent, name="agent")
-app.command()(gc)
 
 
-def _examples(*lines: str) -> str:
-    """Command lines to copy, kept as they are (the mark is click's)."""
-    return "\b\nExamples:\n" + "\n".join(f"  podwire {line}" for line in lines)
+def _print_version(asked: bool) -> None:
+    if asked:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end."),
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         "up examples/hello               a live table; Ctrl-C leaves the pods running",
         "up DIR --detach                 in the background",
         "up https://example.com/pods     a Pod or a PodList",
@@ -136,16 +145,21 @@ def up(
             show_default=False,
         ),
     ] = "",
+    kubelet_port: arguments.KubeletPort = None,
+    client_ca_file: arguments.ClientAuthority = "",
+    tls_cert_file: arguments.Certificate = "",
+    tls_private_key_file: arguments.PrivateKey = "",
     root: Root = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what the node does.")] = False,
     ready_fd: Annotated[int, typer.Option("--ready-fd", hidden=True)] = -1,
 ) -> int:
-    """Be a node: run the pods of manifests and of the Kubernetes API, and show them in a live table.
+    """Be a node: run the pods of manifests and of an API server.
 
-    Ctrl-C ends the node; its pods go on running, and the next `podwire up` takes them over. `podwire down`
-    stops and removes everything.
+    They are shown in a live table. Ctrl-C ends the node; its pods go on running, and the next `podwire up`
+    takes them over. `podwire down` stops and removes everything.
     """
     from podwire.cli import up as command
+    from podwire.cli.kubelet import KubeletOptions
 
     return command.run(
         command.Options(
@@ -162,11 +176,17 @@ def up(
             url_headers=tuple(url_headers or ()),
             apiserver=apiserver,
             kubeconfig=kubeconfig,
+            kubelet=KubeletOptions(
+                port=kubelet_port,
+                client_ca=client_ca_file,
+                certificate=tls_cert_file,
+                key=tls_private_key_file,
+            ),
         )
     )
 
 
-@app.command(epilog=_examples("down", "down --timeout 0                 without grace"))
+@app.command(epilog=examples("down", "down --timeout 0                 without grace"))
 def down(
     *,
     timeout: Annotated[
@@ -181,7 +201,7 @@ def down(
     ] = 10,
     root: Root = None,
 ) -> int:
-    """Stop and remove all of it: the node, its pods, links, rules, addresses and files.
+    """Stop and remove all of it: node, pods, links, rules, files.
 
     Works whether the node runs, was killed, or never was. What `podwire up` changed on this machine is put
     back as it was.
@@ -192,7 +212,7 @@ def down(
 
 
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         "get pods -o wide", "get pods -A -w", "get pod web -o json | jq .status.podIPs", "get events"
     )
 )
@@ -242,7 +262,7 @@ def get(
     )
 
 
-@app.command(epilog=_examples("describe pod web", "describe node"))
+@app.command(epilog=examples("describe pod web", "describe node"))
 def describe(
     *,
     kind: Annotated[
@@ -252,14 +272,17 @@ def describe(
     namespace: Namespace = None,
     root: Root = None,
 ) -> int:
-    """Tell all about a pod or the node: state, containers, addresses, conditions, events."""
+    """Tell all about a pod or the node.
+
+    State, containers, addresses, conditions, events.
+    """
     from podwire.cli import describe as command
 
     return command.run(kind, name, namespace, Locations.of(root))
 
 
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         "logs web -f", "logs web -c sidecar --since 5m", "logs -l app=web --all-containers --prefix"
     )
 )
@@ -323,13 +346,13 @@ def logs(
     )
 
 
-@app.command("exec", epilog=_examples("exec web -- ip address", "exec -it web -- sh"))
+@app.command("exec", epilog=examples("exec web -- ip address", "exec -it web -- sh"))
 def exec_(
     *,
     pod: PodName,
     program: Annotated[
         list[str],
-        typer.Argument(metavar="-- CMD [ARG]...", help="The program and its arguments.", show_default=False),
+        typer.Argument(metavar="CMD", help="The program and its arguments, after `--`.", show_default=False),
     ],
     stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input on.")] = False,
     tty: Annotated[bool, typer.Option("--tty", "-t", help="Give the program a terminal.")] = False,
@@ -337,7 +360,10 @@ def exec_(
     namespace: Namespace = None,
     root: Root = None,
 ) -> int:
-    """Run a program inside a container; its exit status becomes this command's."""
+    """Run a program inside a container.
+
+    Its exit status becomes this command's.
+    """
     from podwire.cli import execute as command
 
     return command.run(
@@ -345,118 +371,11 @@ def exec_(
     )
 
 
-@app.command(
-    epilog=_examples(
-        "install                                    into /opt/cni/bin and /etc/cni/net.d",
-        "install --dry-run --force                  what would become of the plugins that are there",
-        "install --subnet 10.1.0.0/16 --mode bridge",
-        "install --uninstall                        puts back what was there before",
-    )
-)
-def install(
-    *,
-    bin_dir: Annotated[
-        str,
-        typer.Option(
-            "--bin-dir",
-            metavar="DIR",
-            callback=arguments.directory("--bin-dir"),
-            help="Where the CNI runtime looks for plugins.",
-        ),
-    ] = "/opt/cni/bin",
-    conf_dir: Annotated[
-        str,
-        typer.Option(
-            "--conf-dir",
-            metavar="DIR",
-            callback=arguments.directory("--conf-dir"),
-            help="Where the CNI runtime looks for networks.",
-        ),
-    ] = "/etc/cni/net.d",
-    subnet: Annotated[
-        str,
-        typer.Option(
-            "--subnet",
-            metavar="CIDR[,CIDR]",
-            help="Where the network's addresses come from: one range, or one of each family."
-            "  [default: 10.202.0.0/16,fd5a:202::/64]",
-            show_default=False,
-        ),
-    ] = "",
-    mode: Annotated[str, typer.Option("--mode", metavar="MODE", help="routed or bridge.")] = "routed",
-    mtu: Annotated[
-        int, typer.Option("--mtu", metavar="BYTES", min=0, max=65535, help="0: as the host's uplink.")
-    ] = 0,
-    socket: Annotated[
-        str | None,
-        typer.Option(
-            "--socket",
-            metavar="PATH",
-            help="The agent's socket.  [default: /run/podwire/agent.sock]",
-            show_default=False,
-        ),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace files of others, and keep them for --uninstall.")
-    ] = False,
-    uninstall: Annotated[bool, typer.Option("--uninstall", help="Take it all away again.")] = False,
-    no_conflist: Annotated[
-        bool, typer.Option("--no-conflist", help="The programs only, no network.")
-    ] = False,
-    no_standalone: Annotated[
-        bool, typer.Option("--no-standalone", help="Without what serves a call when the agent is gone.")
-    ] = False,
-    no_agent: Annotated[
-        bool,
-        typer.Option(
-            "--no-agent",
-            help="Python programs that know no agent, and take longer to start. Implies --no-conflist.",
-        ),
-    ] = False,
-    wait: Annotated[
-        float,
-        typer.Option(
-            "--wait",
-            metavar="SECONDS",
-            min=0,
-            callback=arguments.seconds("--wait"),
-            help="How long the agent may take to be ready: the network is written only then.",
-        ),
-    ] = 30,
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="json", help="json: what became of each file.")
-    ] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
-    root: Root = None,
-) -> int:
-    """Put Podwire's plugins in the place of the reference ones, for any CNI runtime, and write a network.
-
-    All of the programs are put in place, or none. The network's file appears when the agent can serve.
-    """
-    from podwire.cli import install as command
-
-    return command.run(
-        command.Options(
-            bin_dir=Path(bin_dir).absolute(),
-            conf_dir=Path(conf_dir).absolute(),
-            socket=Locations.of(root).agent_socket if socket is None else Path(socket),
-            subnet=subnet,
-            mode=mode,
-            mtu=mtu,
-            force=force,
-            uninstall=uninstall,
-            conflist=not (no_conflist or no_agent),
-            standalone=not no_standalone,
-            agent=not no_agent,
-            wait=wait,
-            output=output,
-            dry_run=dry_run,
-        )
-    )
+app.command(epilog=INSTALL_EXAMPLES)(install)
 
 
 @app.command(
-    epilog=_examples("apiserver", "apiserver --listen 127.0.0.1:0 --listen unix:/run/podwire/api.sock")
+    epilog=examples("apiserver", "apiserver --listen 127.0.0.1:0 --listen unix:/run/podwire/api.sock")
 )
 def apiserver(
     *,
@@ -473,7 +392,10 @@ def apiserver(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="A log line for every request.")] = False,
     root: Root = None,
 ) -> int:
-    """Serve the Kubernetes API for this machine, its objects in a file, until SIGTERM or Ctrl-C."""
+    """Serve the Kubernetes API for this machine.
+
+    Its objects are in a file. It serves until SIGTERM or Ctrl-C.
+    """
     from podwire.cli import apiserver as command
 
     return command.serve(Locations.of(root), listen or [command.DEFAULT], verbose=verbose)
@@ -486,3 +408,8 @@ def version() -> int:
 
     print(f"podwire {__version__}")
     return 0
+
+
+app.add_typer(cni, name="cni")
+app.add_typer(agent, name="agent")
+app.command(epilog=examples("gc --dry-run"))(gc)

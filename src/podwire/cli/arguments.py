@@ -33,6 +33,44 @@ Root = Annotated[
 ]
 
 
+KubeletPort = Annotated[
+    int | None,
+    typer.Option(
+        "--kubelet-port",
+        metavar="PORT",
+        min=0,
+        max=65535,
+        help="With --kubeconfig: where that API server reaches logs, exec and port-forward of the pods here;"
+        " 0 for nowhere.  [default: 10250]",
+        show_default=False,
+    ),
+]
+ClientAuthority = Annotated[
+    str,
+    typer.Option(
+        "--client-ca-file",
+        metavar="FILE",
+        help="Who comes to that port with a certificate by this authority is who it says.",
+        show_default=False,
+    ),
+]
+Certificate = Annotated[
+    str,
+    typer.Option(
+        "--tls-cert-file",
+        metavar="FILE",
+        help="What that port shows, with intermediates.  [default: one made here]",
+        show_default=False,
+    ),
+]
+PrivateKey = Annotated[
+    str,
+    typer.Option(
+        "--tls-private-key-file", metavar="FILE", help="The key of --tls-cert-file.", show_default=False
+    ),
+]
+
+
 def namespace(text: str | None) -> str | None:
     """A namespace's name (RFC 1123 label) as ``--namespace`` gives it."""
     if text is not None and not _LABEL.fullmatch(text):
@@ -90,3 +128,8 @@ def directory(flag: str) -> Callable[[str], str]:
         return text
 
     return check
+
+
+def examples(*lines: str) -> str:
+    """Command lines to copy, kept as they are (the mark is click's)."""
+    return "\b\nExamples:\n" + "\n".join(f"  podwire {line}" for line in lines)

@@ -128,16 +128,16 @@ def url_headers(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def kubeconfig(text: str) -> Path:
-    """A kubeconfig that can be read, absolute."""
+def file(flag: str, text: str) -> Path:
+    """A file that can be read, absolute."""
     path = Path(text).absolute()
     try:
         if not path.is_file():
-            raise CommandError(f"--kubeconfig {text}: " + ("not a file" if path.exists() else "no such file"))
+            raise CommandError(f"{flag} {text}: " + ("not a file" if path.exists() else "no such file"))
         if not os.access(path, os.R_OK):
-            raise CommandError(f"--kubeconfig {text}: not readable")
+            raise CommandError(f"{flag} {text}: not readable")
     except (OSError, ValueError) as error:
-        raise CommandError(f"--kubeconfig {text!r}: {error}") from error
+        raise CommandError(f"{flag} {text!r}: {error}") from error
     return path
 
 

@@ -7,12 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from podwire.cli.arguments import Root
+from podwire.cli.arguments import Root, examples
 from podwire.cli.locations import Locations
 
 cni = typer.Typer(
-    help="The verbs of cnitool: attach a network namespace to a CNI network, check that, detach it; and the"
-    " test of CNI plugins against the specification.",
+    help="The verbs of cnitool, and a test of CNI plugins.\n\nThey attach a network namespace to a CNI"
+    " network, check that, and detach it.",
+    epilog=examples(
+        "cni add net /run/netns/blue              the network named net of /etc/cni/net.d",
+        "cni add net /run/netns/blue --trace      shows each plugin's turn",
+        "cni del net /run/netns/blue",
+        "cni conformance /opt/cni/bin/bridge",
+    ),
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -54,7 +60,7 @@ Trace = Annotated[
     ),
 ]
 OptionalNetns = Annotated[
-    str, typer.Argument(metavar="[NETNS]", help="Taken as cnitool takes it; it has no meaning here.")
+    str, typer.Argument(metavar="NETNS", help="Taken as cnitool takes it; it has no meaning here.")
 ]
 
 
@@ -64,49 +70,31 @@ def _cni(verb: str, network: str, netns: str, *, root: str | None, **options: An
     return cnitool.run(verb, network, netns, cnitool.Options(places=Locations.of(root), **options))
 
 
-@cni.command("add", help=_CNI_HELP.format(what="Attach NETNS to NETWORK and print the result."))
-def cni_add(
-    *,
-    network: Network,
-    netns: Netns,
-    ifname: Ifname = "eth0",
-    output: CNIOutput = "",
-    trace: Trace = False,
-    root: Root = None,
-) -> int:
-    """Attach NETNS to NETWORK."""
-    return _cni("add", network, netns, ifname=ifname, output=output, trace=trace, root=root)
+def _attachment_verb(verb: str, what: str) -> None:
+    """Add one of the verbs that are about NETNS in NETWORK; they take the same arguments and options."""
+
+    @cni.command(verb, help=_CNI_HELP.format(what=what))
+    def command(
+        *,
+        network: Network,
+        netns: Netns,
+        ifname: Ifname = "eth0",
+        output: CNIOutput = "",
+        trace: Trace = False,
+        root: Root = None,
+    ) -> int:
+        return _cni(verb, network, netns, ifname=ifname, output=output, trace=trace, root=root)
 
 
-@cni.command("check", help=_CNI_HELP.format(what="Check that NETNS is attached to NETWORK as it should be."))
-def cni_check(
-    *,
-    network: Network,
-    netns: Netns,
-    ifname: Ifname = "eth0",
-    output: CNIOutput = "",
-    trace: Trace = False,
-    root: Root = None,
-) -> int:
-    """Check the attachment of NETNS to NETWORK."""
-    return _cni("check", network, netns, ifname=ifname, output=output, trace=trace, root=root)
+_attachment_verb("add", "Attach NETNS to NETWORK and print the result.")
+_attachment_verb("check", "Check that NETNS is attached to NETWORK as it should be.")
+_attachment_verb("del", "Detach NETNS from NETWORK; NETNS may be gone already.")
 
 
-@cni.command("del", help=_CNI_HELP.format(what="Detach NETNS from NETWORK; NETNS may be gone already."))
-def cni_del(
-    *,
-    network: Network,
-    netns: Netns,
-    ifname: Ifname = "eth0",
-    output: CNIOutput = "",
-    trace: Trace = False,
-    root: Root = None,
-) -> int:
-    """Detach NETNS from NETWORK."""
-    return _cni("del", network, netns, ifname=ifname, output=output, trace=trace, root=root)
-
-
-@cni.command("gc")
+@cni.command(
+    "gc",
+    epilog=examples("cni gc net", "cni gc net --keep 5f3c/eth0 --keep 77aa", "cni gc net --keep-none"),
+)
 def cni_gc(
     *,
     network: Network,
@@ -143,28 +131,44 @@ def cni_status(
     trace: Trace = False,
     root: Root = None,
 ) -> int:
-    """Ask the plugins of NETWORK whether they could serve an ADD now: silent and 0 if so."""
+    """Ask the plugins of NETWORK whether they could serve an ADD.
+
+    Silent, and exit status 0, if so.
+    """
     return _cni("status", network, "", output=output, trace=trace, root=root)
 
 
 @cni.command("version")
 def cni_version(*, network: Network, output: CNIOutput = "", root: Root = None) -> int:
-    """Print which versions of the specification each plugin of NETWORK speaks."""
+    """Print which versions of CNI each plugin of NETWORK speaks."""
     return _cni("version", network, "", output=output, root=root)
 
 
 @cni.command("validate")
 def cni_validate(*, network: Network, output: CNIOutput = "", root: Root = None) -> int:
-    """Check that each plugin of NETWORK is there and speaks its version; print its capabilities."""
+    """Check that each plugin of NETWORK is there.
+
+    And that it speaks the network's version; prints its capabilities.
+    """
     return _cni("validate", network, "", output=output, root=root)
 
 
-@cni.command("conformance")
+@cni.command(
+    "conformance",
+    epilog=examples(
+        "cni conformance /opt/cni/bin/bridge",
+        "cni conformance bridge,portmap --conf net.conflist -o json",
+    ),
+)
 def cni_conformance(
     *,
     plugins: Annotated[
         list[str],
-        typer.Argument(metavar="PLUGIN...", help="Paths, or types searched in CNI_PATH.", show_default=False),
+        typer.Argument(
+            metavar="PLUGIN",
+            help="Paths, or types searched in CNI_PATH; several with commas between them are a chain.",
+            show_default=False,
+        ),
     ],
     conf: Annotated[
         Path | None,
@@ -187,7 +191,13 @@ def cni_conformance(
         typer.Option("--check", metavar="ID", help="Only this check; may be repeated.", show_default=False),
     ] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long one call may take.")
+        float,
+        typer.Option(
+            "--timeout",
+            metavar="SECONDS",
+            min=0.1,
+            help="How long one call may take, or the start of --daemon.",
+        ),
     ] = 20,
     fail_on: Annotated[
         str,
@@ -218,10 +228,11 @@ def cni_conformance(
         bool, typer.Option("--verbose", "-v", help="Show what passed and what does not apply as well.")
     ] = False,
 ) -> int:
-    """Test CNI plugins, anybody's, against the specification (0.1.0 to 1.1.0).
+    """Test CNI plugins, anybody's, against the specification.
 
-    Each check runs on an empty host of its own, in new network and mount namespaces, so that nothing of this
-    machine is touched; that needs root. The exit status is 1 where there is a finding.
+    Versions 0.1.0 to 1.1.0. Each check runs on an empty host of its own, in new network and mount namespaces,
+    so that nothing of this machine is touched; that needs root. The exit status is 1 where there is a
+    finding.
     """
     from podwire.cli import conformance as command
 

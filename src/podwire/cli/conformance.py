@@ -65,11 +65,12 @@ def run(
             untested.append(plugin)
             print(f"{plugin}: not tested: {error}", file=sys.stderr)
             continue
-        with _progress(tested.type, len(only or known)) as done:
+        with _progress(tested.name, len(only or known)) as done:
             found = tester.run(tested, only, done=done)
         outcomes += found
         if not output:
-            _show(console, tested.executable, tested.versions, found, verbose=verbose)
+            shown = tested.name if tested.then else tested.executable
+            _show(console, shown, tested.versions, found, verbose=verbose)
     if output:
         print(report.as_json(outcomes).decode())
     if junit is not None:
@@ -116,7 +117,7 @@ def _console() -> Console:
 
 def _show(
     console: Console,
-    executable: str,
+    plugin: str,
     versions: Sequence[str],
     outcomes: Sequence[Outcome],
     *,
@@ -130,7 +131,7 @@ def _show(
 
     failed = [one for one in outcomes if one.status is Status.FAILED]
     shown = list(outcomes) if verbose else failed
-    console.print(Text(f"{executable}  (versions {', '.join(versions)})", style="bold"))
+    console.print(Text(f"{plugin}  (versions {', '.join(versions)})", style="bold"))
     if shown:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
         for heading in ("", "CHECK", "SECTION"):

@@ -11,16 +11,17 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeVar
 
-from podwire.apiserver.streaming.service import Streaming
-from podwire.cli import assembly, detach, joining, live, nodelog, output, rows
+from podwire.apiserver.http.ownnode import OwnNode
+from podwire.cli import assembly, detach, joining, kubelet, live, nodelog, output, rows
 from podwire.cli.errors import CommandError
-from podwire.cli.podstreams import NodeStreams
 from podwire.kernel.host import Kernel
 from podwire.kube.objects import Pod
 from podwire.node.board import Feed, WatchTooSlow
 from podwire.node.membership import Membership
+from podwire.node.nodestreams import NodeStreams
 from podwire.node.server import Server
 from podwire.node.service import Node
+from podwire.serving.streaming.service import Streaming
 from podwire.sources.api import APISource
 from podwire.sources.file import FileSource
 from podwire.sources.http import HTTPSource
@@ -60,9 +61,10 @@ async def serve(plan: Plan) -> int:
             if joined.server is not None:
                 streaming = Streaming(NodeStreams(node))
                 stack.push_async_callback(streaming.close)
-                joined.server.use_backend(streaming)
+                joined.server.use_node(plan.node_name, OwnNode(streaming))
                 if not plan.once:
                     output.say(_invitation(plan, joined))
+            await stack.enter_async_context(kubelet.serving(plan.kubelet, node, joined.client, plan.places))
         return await _Process(plan, node, mux, sources, membership).run(ending)
 
 

@@ -8,11 +8,12 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from podwire.cli import checks, detach, lock, nodelog, output
 from podwire.cli.errors import CommandError, usage
+from podwire.cli.kubelet import KubeletOptions, KubeletPlan, planned
 from podwire.cli.locations import Locations
 from podwire.cli.report import words
 from podwire.node import hoststate
@@ -38,6 +39,7 @@ class Options:
     url_headers: tuple[str, ...] = ()
     apiserver: bool = True
     kubeconfig: str = ""
+    kubelet: KubeletOptions = field(default_factory=KubeletOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class Plan:
     """Whether the API server is inside."""
     kubeconfig: Path | None = None
     """How to reach the API server that is somewhere else."""
+    kubelet: KubeletPlan | None = None
+    """How that one reaches the pods here."""
 
     @property
     def cidrs(self) -> tuple[str, ...]:
@@ -97,7 +101,8 @@ def _plan(options: Options, waiter: detach.Waiter | None = None) -> Plan:
         raise usage(f"--timeout {options.timeout:g}: how long --once waits; --once is not given")
     if options.kubeconfig and not options.apiserver:
         raise usage("--kubeconfig and --no-apiserver do not go together: one joins an API server")
-    kubeconfig = checks.kubeconfig(options.kubeconfig) if options.kubeconfig else None
+    kubeconfig = checks.file("--kubeconfig", options.kubeconfig) if options.kubeconfig else None
+    reached = planned(options.kubelet, joins=kubeconfig is not None)
     urls = checks.urls(options.paths)
     manifests = checks.manifests(options.paths, needed=not options.apiserver)
     url_headers = checks.url_headers(options.url_headers)
@@ -133,6 +138,7 @@ def _plan(options: Options, waiter: detach.Waiter | None = None) -> Plan:
         url_headers=url_headers,
         apiserver=options.apiserver and kubeconfig is None,
         kubeconfig=kubeconfig,
+        kubelet=reached,
     )
     running = lock.holder(plan.places.lock)
     if running is not None:
@@ -162,6 +168,7 @@ def _detach(options: Options) -> int:
     arguments += [f"--manifest-url-header={name}:{value}" for name, value in plan.url_headers]
     if plan.kubeconfig is not None:
         arguments += ["--kubeconfig", str(plan.kubeconfig)]
+        arguments += plan.kubelet.arguments if plan.kubelet is not None else []
     elif not plan.apiserver:
         arguments.append("--no-apiserver")
     if plan.verbose:

@@ -101,7 +101,8 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
     execution configuration as it came, ``runtime_config`` its capability arguments. ``deadline`` is a
     `time.monotonic` time. ``valid_attachments`` is set at GC: what must stay; all else may go. ``trace`` is
     the caller's span, if it told one. What foreign delegates wrote to stderr is in ``stderr``: it belongs to
-    the caller's (spec section 4). When ``cancel`` is set nobody waits for the answer any more.
+    the caller's (spec section 4); they get ``variables`` in their environment besides. When ``cancel`` is set
+    nobody waits for the answer any more.
     """
 
     command: str
@@ -125,6 +126,7 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
     trace: TraceContext | None = None
     stderr: list[str] = []
     cancel: threading.Event | None = None
+    variables: Mapping[str, str] = {}
 
     def remaining(self) -> float:
         """Return the seconds until the deadline; never negative."""
@@ -217,6 +219,7 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
                 trace=self.trace,
                 stderr=self.stderr,
                 cancel=self.cancel,
+                variables=self.variables,
             )
             return call(plugin, request, self.kernel)
         from podwire.cni import invoke
@@ -231,6 +234,7 @@ class Request(msgspec.Struct, Generic[C], frozen=True):
             args=cni_args.format_args(self.args),
             stdin=msgspec.json.encode(self.raw),
             deadline=self.deadline,
+            environ={**os.environ, **self.variables} if self.variables else None,
             trace=self.trace,
             stderr=self.stderr,
             cancel=self.cancel,
@@ -356,6 +360,7 @@ def make_request(
     trace: TraceContext | None = None,
     stderr: list[str] | None = None,
     cancel: threading.Event | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> Request[C]:
     """Check and decode a request by the rules of the specification; CNIError with the right code if not.
 
@@ -408,6 +413,7 @@ def make_request(
         trace=trace,
         stderr=[] if stderr is None else stderr,
         cancel=cancel,
+        variables=variables or {},
     )
 
 

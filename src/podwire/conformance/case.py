@@ -11,7 +11,7 @@ from typing import Any, Self
 import msgspec
 
 from podwire.cni import versions
-from podwire.conformance import invocation, pods, profiles, schema, services, snapshot
+from podwire.conformance import chain, invocation, pods, profiles, schema, services, snapshot
 from podwire.conformance.findings import Problem, Severity, Skip
 from podwire.conformance.invocation import Ran
 from podwire.conformance.isolation import STATE_DIRECTORIES
@@ -41,7 +41,7 @@ class Case:
         self._record = record
         self._numbers = itertools.count(1)
         pods.make_uplink()
-        self._services = services.daemon(subject.daemon)
+        self._services = services.daemon(subject.daemon, subject.timeout)
         try:
             self._services += subject.profile.serve(subject.executable, subject.daemon is not None)
         except BaseException:
@@ -127,8 +127,13 @@ class Case:
         without: Sequence[str] = (),
         prev_result: bool = True,
         label: str = "",
+        later: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Ran:
-        """Call the plugin as a runtime does, but for what the arguments change, and return how it ended."""
+        """Call the plugin as a runtime does, but for what the arguments change, and return how it ended.
+
+        Of a chain, all plugins are called; ``config`` is the first one's, and ``later`` are changes of the
+        others', by type. What comes back is the last call, or the first that failed.
+        """
         variables = self.subject.variables(command)
         if command in _PER_CONTAINER and pod is not None:
             variables |= {
@@ -140,17 +145,29 @@ class Case:
         variables |= env or {}
         for name in without:
             variables.pop(name, None)
-        if stdin is None:
-            sent = dict(self.config(pod) if config is None else config)
-            if prev_result and command in _PER_CONTAINER and pod is not None:
-                sent |= self._prev_result(command, pod, str(sent.get("cniVersion", "")))
-            stdin = msgspec.json.encode(sent)
+        label = label or command
+        if stdin is not None:
+            return self._call(self.subject, variables, stdin, label)
+        sent = dict(self.config(pod) if config is None else config)
+        if prev_result and command in _PER_CONTAINER and pod is not None:
+            sent |= self._prev_result(command, pod, str(sent.get("cniVersion", "")))
+        if not self.subject.then:
+            return self._call(self.subject, variables, msgspec.json.encode(sent), label)
+        number = pod.number if pod else 1
+        return chain.run(
+            self.subject,
+            command,
+            sent,
+            lambda member, own: self._call(
+                member, variables, msgspec.json.encode(own), f"{label} ({member.type})"
+            ),
+            number=number,
+            later=later or {},
+        )
+
+    def _call(self, member: Subject, variables: Mapping[str, str], stdin: bytes, label: str) -> Ran:
         ran = invocation.execute(
-            self.subject.executable,
-            variables,
-            stdin,
-            label=label or command,
-            timeout=self.subject.timeout,
+            member.executable, variables, stdin, label=label, timeout=self.subject.timeout
         )
         self._record(ran)
         return ran

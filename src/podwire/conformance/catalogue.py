@@ -28,6 +28,8 @@ HOLDS = frozenset({Kind.MAIN, Kind.IPAM, Kind.CHAINED})
 """Plugins that hold something for an attachment, outside of the container."""
 
 _MODULES = ("parameters", "versions", "adding", "checking", "deleting", "failing", "delegating", "collecting")
+_OF_ONE = frozenset({"parameters", "versions", "delegating"})
+"""Modules whose checks look at calls of one plugin, to which a chain adds nothing."""
 
 _WHY_NOT = {
     MAKES: "for plugins that make the container's interface",
@@ -49,8 +51,10 @@ class Check(msgspec.Struct, frozen=True):
     kinds: frozenset[Kind]
     run: Run
 
-    def not_for(self, kind: Kind) -> str:
-        """Say why the check is not for plugins of that kind; empty: it is."""
+    def not_for(self, kind: Kind, *, chain: bool = False) -> str:
+        """Say why the check is not for plugins of that kind, or for chains that they begin; empty: it is."""
+        if chain and self.run.__module__.rpartition(".")[2] in _OF_ONE:
+            return "looks at one plugin's calls: for plugins alone"
         if kind in self.kinds:
             return ""
         return _WHY_NOT.get(self.kinds, f"for plugins of the kind {', '.join(sorted(self.kinds))}")

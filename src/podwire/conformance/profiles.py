@@ -222,7 +222,17 @@ PROFILES: Mapping[str, Profile] = {
         tamper={"the host's rules were flushed": tampering.flush_rules},
     ),
     "sbr": Profile(Kind.CHAINED, tamper={"its rules were deleted": tampering.delete_rules}),
-    "vrf": Profile(Kind.CHAINED, lambda _number: {"vrfname": "blue"}, link_kind="vrf"),
+    "vrf": Profile(
+        Kind.CHAINED,
+        lambda _number: {"vrfname": "blue"},
+        broken={"a table that no VRF can have": {"table": -1}},
+        tamper={
+            "its VRF was deleted": tampering.delete_vrfs,
+            "its interface was taken out of the VRF": tampering.free_link,
+            "its default route was deleted": tampering.delete_routes,
+        },
+        link_kind="vrf",
+    ),
 }
 
 

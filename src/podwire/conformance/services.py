@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -35,13 +36,24 @@ class Daemon(msgspec.Struct, frozen=True):
     ready: Path
 
 
-def daemon(wanted: Daemon | None) -> list[subprocess.Popen[bytes]]:
-    """Start the daemon and wait until it serves; NotTestable says what became of it."""
+def daemon(wanted: Daemon | None, timeout: float) -> list[subprocess.Popen[bytes]]:
+    """Start the daemon and wait ``timeout`` seconds at most until it serves.
+
+    NotTestable says what became of it, with its last words.
+    """
     if wanted is None:
         return []
     HOME.mkdir(exist_ok=True)
-    started = [_start(*wanted.command)]
-    _wait(started, wanted.ready.exists, f"{' '.join(wanted.command)}: made no {wanted.ready}")
+    with (HOME / "stderr").open("w+b") as words:
+        started = [_start(*wanted.command, stderr=words)]
+        try:
+            _wait(
+                started, wanted.ready.exists, f"{' '.join(wanted.command)}: made no {wanted.ready}", timeout
+            )
+        except NotTestable as error:
+            words.seek(0)
+            said = words.read().decode(errors="replace").strip().splitlines()
+            raise NotTestable(f"{error}; it said: {said[-1] if said else 'nothing'}") from None
     return started
 
 
@@ -65,12 +77,18 @@ def dhcp(executable: str, interface: str, *, served: bool = False) -> list[subpr
     return started
 
 
-def _wait(started: list[subprocess.Popen[bytes]], ready: Callable[[], bool], otherwise: str) -> None:
-    deadline = time.monotonic() + _START_SECONDS
+def _wait(
+    started: list[subprocess.Popen[bytes]],
+    ready: Callable[[], bool],
+    otherwise: str,
+    seconds: float = _START_SECONDS,
+) -> None:
+    deadline = time.monotonic() + seconds
     while not ready():
-        if started[-1].poll() is not None or time.monotonic() > deadline:
+        ended = started[-1].poll() is not None
+        if ended or time.monotonic() > deadline:
             stop(started)
-            raise NotTestable(otherwise)
+            raise NotTestable(f"{otherwise} {'and ended' if ended else f'within {seconds:g} s'}")
         time.sleep(0.01)
 
 
@@ -81,10 +99,8 @@ def stop(processes: list[subprocess.Popen[bytes]]) -> None:
         process.wait()
 
 
-def _start(*command: str) -> subprocess.Popen[bytes]:
+def _start(*command: str, stderr: int | IO[bytes] = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     try:
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr)
     except OSError as error:
         raise NotTestable(f"{command[0]}: {error.strerror}") from error

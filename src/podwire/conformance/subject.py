@@ -1,4 +1,4 @@
-"""The plugin that is tested: its executable, its type, its configuration and the versions that it speaks."""
+"""What is tested, a plugin or a chain of them: executables, types, configurations, versions they speak."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from podwire.conformance.services import Daemon
 
 NETWORK = "conformance"
 TIMEOUT = 20.0
+CHAIN = ","
+"""Between the plugins of a chain."""
 
 
 class Subject(msgspec.Struct, frozen=True):
     """A plugin under test. ``path`` is its CNI_PATH, ``given`` the configuration that the user gave.
 
     ``single`` says why it can have no second attachment at a time; empty: it can. ``daemon`` is what it hands
-    its work to, started on each host of a check.
+    its work to, started on each host of a check. ``then`` are the plugins after it in a chain, which is then
+    tested as one.
     """
 
     type: str
@@ -37,6 +40,17 @@ class Subject(msgspec.Struct, frozen=True):
     timeout: float = TIMEOUT
     single: str = ""
     daemon: Daemon | None = None
+    then: tuple[Subject, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Its type; of a chain all types, with commas."""
+        return CHAIN.join(one.type for one in self.members)
+
+    @property
+    def members(self) -> tuple[Subject, ...]:
+        """The plugins in the order of their ADDs."""
+        return (self, *self.then)
 
     @property
     def kind(self) -> Kind:
@@ -68,8 +82,22 @@ def resolve(
 ) -> Subject:
     """Find a plugin by its path or by its type, and its configuration; NotTestable says what is missing.
 
-    ``conf`` is a network configuration, list or single, with an entry of the plugin's type.
+    ``conf`` is a network configuration, list or single, with an entry of the plugin's type. Several plugins
+    with commas between them are a chain: one that makes the interface, then chained ones.
     """
+    first, *others = [_resolve_one(one, path, conf, timeout) for one in plugin.split(CHAIN)]
+    for one in (first, *others) if others else ():
+        wanted = Kind.MAIN if one is first else Kind.CHAINED
+        if one.type not in PROFILES or one.kind is not wanted:
+            raise NotTestable(
+                f'"{plugin}": {one.type} is no known plugin of the kind {wanted.value}; a chain is'
+                f" one of the kind {Kind.MAIN.value}, then some of the kind {Kind.CHAINED.value}"
+            )
+    directories = tuple(dict.fromkeys(directory for one in (first, *others) for directory in one.path))
+    return msgspec.structs.replace(first, path=directories, daemon=daemon, then=tuple(others))
+
+
+def _resolve_one(plugin: str, path: Sequence[str], conf: Path | None, timeout: float) -> Subject:
     executable = _find(plugin, path)
     name = executable.name
     directories = tuple(dict.fromkeys([str(executable.parent), *path]))
@@ -95,7 +123,6 @@ def resolve(
         network,
         given,
         timeout=timeout,
-        daemon=daemon,
     )
 
 
@@ -112,7 +139,15 @@ def _find(plugin: str, path: Sequence[str]) -> Path:
 
 
 def spoken_versions(subject: Subject) -> tuple[str, ...]:
-    """Ask the plugin for its versions; all known ones where it does not answer (a check tells that)."""
+    """Ask for the versions that every plugin speaks; one that does not answer counts as speaking all.
+
+    A check tells that it does not.
+    """
+    spoken = [_spoken_by(one) for one in subject.members]
+    return tuple(one for one in versions.SUPPORTED if all(one in each for each in spoken))
+
+
+def _spoken_by(subject: Subject) -> tuple[str, ...]:
     stdin = msgspec.json.encode({"cniVersion": versions.CURRENT})
     ran = invocation.execute(
         subject.executable, subject.variables("VERSION"), stdin, label="VERSION", timeout=subject.timeout

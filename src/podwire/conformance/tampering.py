@@ -32,12 +32,14 @@ def delete_address(pod: Pod) -> None:
 
 
 def delete_routes(pod: Pod) -> None:
-    """Delete the routes by a gateway."""
+    """Delete the routes by a gateway, in whichever table a later plugin of a chain has put them."""
 
     def change(sock: RouteSocket, link: links.Link) -> None:
-        for one in routes.list_routes(sock, table=routes.TABLE_MAIN):
+        for one in routes.list_routes(sock):
             if one.device == link.index and one.gateway is not None:
-                sock.send(routes.delete(one.destination, device=link.index, gateway=one.gateway))
+                sock.send(
+                    routes.delete(one.destination, device=link.index, gateway=one.gateway, table=one.table)
+                )
 
     _change_pod(pod, change)
 
@@ -66,6 +68,21 @@ def delete_rules(pod: Pod) -> None:
                 sock.send(rules.delete(one))
 
     _change_pod(pod, change)
+
+
+def delete_vrfs(pod: Pod) -> None:
+    """Delete the pod's VRFs."""
+
+    def change(sock: RouteSocket, _link: links.Link) -> None:
+        for one in links.list_links(sock, kind="vrf"):
+            sock.send(links.delete(one.index))
+
+    _change_pod(pod, change)
+
+
+def free_link(pod: Pod) -> None:
+    """Take the pod's interface away from its master."""
+    _change_pod(pod, lambda sock, link: sock.send(links.configure(link.index, master=0)))
 
 
 def flush_rules(_pod: Pod) -> None:

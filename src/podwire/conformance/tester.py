@@ -56,10 +56,10 @@ def prepare(given: Subject) -> Subject:
 
 
 def _prepared(given: Subject) -> Subject:
-    kind = given.profile.link_kind
-    if kind and not pods.kernel_has(kind):
-        raise NotTestable(f"this kernel has no links of the kind {kind}")
-    beside = services.daemon(given.daemon)
+    for kind in {one.profile.link_kind for one in given.members} - {""}:
+        if not pods.kernel_has(kind):
+            raise NotTestable(f"this kernel has no links of the kind {kind}")
+    beside = services.daemon(given.daemon, given.timeout)
     try:
         known = msgspec.structs.replace(given, versions=subject.spoken_versions(given))
     finally:
@@ -144,7 +144,7 @@ def _checked(check: Check, tested: Subject, record: Record) -> Outcome:
         with Case(tested, record.add) as case:
             problems.extend(check.run(case))
 
-    reason = check.not_for(tested.kind)
+    reason = check.not_for(tested.kind, chain=bool(tested.then))
     if not reason and record.hangs >= HANGS_MAX:
         reason = f"{record.hangs} calls hung before"
     if not reason:
@@ -163,7 +163,7 @@ def _outcome(
 ) -> Outcome:
     status = Status.SKIPPED if reason else Status.PASSED
     return Outcome(
-        plugin=tested.type,
+        plugin=tested.name,
         check=check.id,
         title=check.title,
         section=check.section,

@@ -7,9 +7,9 @@ import errno
 import socket
 import struct
 from ipaddress import IPv4Address
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
+from podwire.kernel.closing import ClosedAtEnd
 from podwire.kernel.errors import KernelError
 from podwire.kernel.netns import Netns
 
@@ -82,7 +82,7 @@ def _checksum(data: bytes) -> int:
     return ~total & 0xFFFF
 
 
-class DatagramPort:
+class DatagramPort(ClosedAtEnd):
     """One UDP port of one interface, below IP: it needs no address to send from, and none to be sent to.
 
     Nothing blocks. Close it.
@@ -178,14 +178,6 @@ class DatagramPort:
         self._raw.close()
         if self._holder is not None:
             self._holder.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _only(port: int) -> tuple[tuple[int, int, int, int], ...]:

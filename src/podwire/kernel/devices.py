@@ -66,6 +66,25 @@ def name(sock: RouteSocket, index: int) -> str:
     return os.fsdecode(_INDEX.unpack(answer)[0].partition(b"\0")[0])
 
 
+def exists(sock: RouteSocket, index: int) -> bool:
+    """Tell whether there is a device with this index. Raises :class:`KernelError`."""
+    try:
+        name(sock, index)
+    except KernelError as error:
+        if error.errno == errno.ENODEV:
+            return False
+        raise
+    return True
+
+
+def free_index(sock: RouteSocket) -> int:
+    """The least index that no device has, after the loopback device's 1. Raises :class:`KernelError`."""
+    index = 2
+    while exists(sock, index):
+        index += 1
+    return index
+
+
 def _raw(name: str) -> bytes:
     return os.fsencode(name)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from podwire.kernel import netns
+from podwire.kernel.closing import ClosedAtEnd
 from podwire.kernel.netlink import RouteSocket
 from podwire.kernel.netns import Netns
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from podwire.kernel.removal import LinkRemover
 
 
-class Kernel:
+class Kernel(ClosedAtEnd):
     """The host's namespace and what works on it. Thread-safe; a context manager that closes all of it."""
 
     def __init__(self, host: Netns) -> None:
@@ -82,14 +82,6 @@ class Kernel:
         for owned in sockets:
             owned.socket.close()
         self.netns.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class _ThreadSocket:

@@ -112,6 +112,8 @@ LINK = Table(
     netns=(28, U32),
     filter=(29, U32),
     promiscuity=(30, U32),
+    tx_queues=(31, U32),
+    rx_queues=(32, U32),
     carrier=(33, SWITCH),
     peer_netns_id=(37, U32),
 )

@@ -87,7 +87,9 @@ def veth(
     """Make a pair: ``name`` in the socket's namespace, ``peer`` in ``peer_netns`` (None: the same one).
 
     ``mtu`` counts for both unless ``peer_mtu`` is given; of an index 0 the kernel chooses.
-    The peer is always made down, since the kernel refuses otherwise.
+    The peer is always made down, since the kernel refuses otherwise. Both ends have one queue in each
+    direction, as many as a kernel that is not asked uses: it makes one for each processor and takes them out
+    of use again, which waits for all processors (synchronize_net in veth_init_queues).
     """
     other = LINK.encode(
         {
@@ -96,10 +98,12 @@ def veth(
             "mtu": mtu if peer_mtu is None else peer_mtu,
             "txqlen": txqlen,
             "netns": _netns(peer_netns),
+            "tx_queues": 1,
+            "rx_queues": 1,
         }
     )
     data = attribute(_VETH_PEER, HEADER.pack(_AF_UNSPEC, 0, peer_index, 0, 0) + other)
-    return make("veth", name, data, index=index, mac=mac, mtu=mtu, up=up, txqlen=txqlen)
+    return make("veth", name, data, index=index, mac=mac, mtu=mtu, up=up, txqlen=txqlen, queues=1)
 
 
 def bridge(
@@ -352,15 +356,17 @@ def get_all(sock: RouteSocket, indexes: Sequence[int]) -> list[Link | None]:
     return found
 
 
-def state(sock: RouteSocket, target: int | str) -> tuple[str, bool]:
+def state(sock: RouteSocket, target: int | str, *before: Message) -> tuple[str, bool]:
     """The operational state of a link and whether it has a carrier, for a fraction of what get() costs.
+
+    Messages that come ``before`` the question are sent with it, in one system call.
 
     The kernel notices a carrier by work of its own, which marks the link as "up", starts its queue, and has
     a bridge forward by it; until then it drops packets. RTM_GETLINK waits for the lock that this work holds,
     and from Linux 6.8 on it makes the kernel do that work at once. A link whose carrier never changed stays
     "unknown". Raises :class:`KernelError`, ENODEV if there is no such link.
     """
-    _, reply = sock.request(_question(target))
+    _, reply = sock.request_after(before, _question(target))
     values = STATE.decode(reply, HEADER.size)
     return operstate_name(values.get("operstate", 0)), values.get("carrier", False)
 
@@ -391,12 +397,14 @@ def make(
     mac: str | None = None,
     mtu: int | None = None,
     txqlen: int | None = None,
+    queues: int | None = None,
     parent: int | None = None,
     netns: Netns | int | None = None,
 ) -> Message:
     """Make a link of any kind; ``data`` are the attributes of that kind, encoded (IFLA_INFO_DATA).
 
-    ``parent`` is an index in the socket's namespace, ``netns`` where the link is born (None: there as well).
+    ``parent`` is an index in the socket's namespace, ``netns`` where the link is born (None: there as well);
+    ``queues`` are made in each direction.
     """
     attributes = LINK.encode(
         {
@@ -404,6 +412,8 @@ def make(
             "mac": mac,
             "mtu": mtu,
             "txqlen": txqlen,
+            "tx_queues": queues,
+            "rx_queues": queues,
             "peer_index": parent,
             "netns": None if netns is None else _netns(netns),
             "info": {"kind": kind, "data": data or None},

@@ -10,11 +10,11 @@ import errno
 import socket
 import struct
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from podwire.kernel import message as nl
 from podwire.kernel.attributes import S32, STRING, U32, Table
+from podwire.kernel.closing import ClosedAtEnd
 from podwire.kernel.errors import KernelError, MalformedReply
 from podwire.kernel.message import Message
 
@@ -52,7 +52,7 @@ _BATCH_BYTES = 128 * 1024
 _DUMP_TRIES = 32
 
 
-class NetlinkSocket:
+class NetlinkSocket(ClosedAtEnd):
     """A request socket of one netlink family. One thread at a time; a context manager that closes it."""
 
     PROTOCOL: ClassVar[int]
@@ -87,20 +87,15 @@ class NetlinkSocket:
 
         Raises :class:`KernelError`.
         """
-        sequence = self._next(1)
-        self._write(message, [header(message, nl.REQUEST, sequence), message.body])
-        while True:
-            data = self._read(message)
-            if not data:
-                raise KernelError(
-                    errno.EMSGSIZE, message.operation, message.subject, "the answer did not fit"
-                )
-            for kind, flags, number, body in split(data):
-                if number != sequence:
-                    continue
-                if kind == ERROR:
-                    raise failure(message, flags, body)
-                return kind, body
+        return self._request_after((), message)
+
+    def request_after(self, messages: Sequence[Message], question: Message) -> tuple[int, bytes]:
+        """Send messages as `send` does and, in the same system call, a question as `request` does.
+
+        The kernel answers in order, so the answer says that the messages were worked through. Raises
+        :class:`KernelError` of the first message that failed, else of the question.
+        """
+        return self._request_after(messages, question)
 
     def ask(self, questions: Sequence[Message]) -> list[tuple[int, bytes] | KernelError]:
         """Send questions that have one answer each in one system call; the answer or the refusal of each."""
@@ -157,14 +152,6 @@ class NetlinkSocket:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name)
         return self._socket.getsockopt(socket.SOL_SOCKET, _SO_BINDTOIFINDEX)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _next(self, count: int) -> int:
         if self._sequence > 0xFFFF0000:
             self._sequence = 0
@@ -204,6 +191,33 @@ class NetlinkSocket:
             self._view = memoryview(self._buffer)
             return b""
         return bytes(self._view[:size])
+
+    def _request_after(self, messages: Sequence[Message], question: Message) -> tuple[int, bytes]:
+        first = self._next(len(messages) + 1)
+        last = first + len(messages)
+        parts = [
+            part
+            for number, message in enumerate((*messages, question), first)
+            for part in (header(message, nl.REQUEST, number), message.body)
+        ]
+        self._write(messages[0] if messages else question, parts)
+        refusal: KernelError | None = None
+        while True:
+            for kind, flags, number, body in split(self._answer(question)):
+                if not first <= number <= last:
+                    continue
+                if kind == ERROR and refusal is None:
+                    refusal = failure(question if number == last else messages[number - first], flags, body)
+                if number == last:
+                    if refusal is not None:
+                        raise refusal
+                    return kind, body
+
+    def _answer(self, question: Message) -> bytes:
+        data = self._read(question)
+        if not data:
+            raise KernelError(errno.EMSGSIZE, question.operation, question.subject, "the answer did not fit")
+        return data
 
     def _send(self, messages: tuple[Message, ...]) -> KernelError | None:
         """Send one batch; only its last message asks for an acknowledgement.

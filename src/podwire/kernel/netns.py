@@ -17,10 +17,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NoReturn, Self, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 from podwire.kernel import links
+from podwire.kernel.closing import ClosedAtEnd
 from podwire.kernel.errors import KernelError, NetnsError, NetnsMissing, NotANetns
 from podwire.kernel.netlink import RouteSocket
 
@@ -40,7 +40,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _view = threading.local()
 
 
-class Netns:
+class Netns(ClosedAtEnd):
     """An open network namespace: ``path`` where it was found and ``fd``, which keeps it alive. Close it."""
 
     __slots__ = ("_identity", "fd", "path")
@@ -89,14 +89,6 @@ class Netns:
 
     def __repr__(self) -> str:
         return f"Netns({self.path!r}, fd={self.fd})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 @contextmanager

@@ -15,12 +15,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from podwire.kernel import message as nl
 from podwire.kernel import netns, nftwrite
 from podwire.kernel.attributes import BINARY, NESTED, NESTED_BYTES, S32, STRING, Table, attribute
+from podwire.kernel.closing import ClosedAtEnd
 from podwire.kernel.errors import KernelError, MalformedReply
 from podwire.kernel.message import Message
 from podwire.kernel.netlink import ERROR, NetlinkSocket, failure, header, split
@@ -38,6 +38,7 @@ _JSON = 1 << 4
 _NUMERIC_PROTOCOL = 1 << 7
 
 _IDLE_SOCKETS = 64
+_READINGS = 32
 _SUBSYSTEM = 10
 _GET_TABLE = (_SUBSYSTEM << 8) | 1
 _GET_CHAIN = (_SUBSYSTEM << 8) | 4
@@ -122,7 +123,7 @@ class NetfilterSocket(NetlinkSocket):
                     return
 
 
-class Nft:
+class Nft(ClosedAtEnd):
     """nftables of one network namespace. Threads may share it; a context manager that closes it."""
 
     def __init__(self) -> None:
@@ -229,20 +230,34 @@ class Nft:
         return found
 
     def elements(self, where: NamedSet) -> list[Element]:
-        """List all elements; none if the set or its table is not there."""
+        """List all elements; none if the set or its table is not there.
+
+        A set that grows or shrinks is sorted anew in its own time; a listing in several parts, each of which
+        begins where the last one ended, then has elements twice and leaves out as many others. Such a one is
+        read again, up to 32 times; then NftError with EAGAIN.
+        """
         body = _header(where.family) + _ELEMENTS.encode({"table": where.table, "set": where.name})
         message = Message(
             _GET_ELEMENT, 0, body, "list the elements of", f"{where.family} {where.table} {where.name}"
         )
-        try:
-            with self._lock:
-                self._opened(message.operation)
-                answers = self._socket.dump(message)
-        except KernelError as error:
-            if error.errno == errno.ENOENT:
-                return []
-            raise
-        return [element for _, answer in answers for element in read_elements(where, answer)]
+        for _ in range(_READINGS):
+            try:
+                with self._lock:
+                    self._opened(message.operation)
+                    answers = self._socket.dump(message)
+            except KernelError as error:
+                if error.errno == errno.ENOENT:
+                    return []
+                raise
+            found = [element for _, answer in answers for element in read_elements(where, answer)]
+            if len(answers) < 2 or len(set(found)) == len(found):
+                return found
+        raise NftError(
+            errno.EAGAIN,
+            message.operation,
+            message.subject,
+            f"the set was sorted anew during {_READINGS} readings",
+        )
 
     def rules(self, table: str, family: str = "inet") -> list[Rule]:
         """List the rules of ``table`` with their comments; a table that does not exist has none.
@@ -313,14 +328,6 @@ class Nft:
             if self._library is not None and self._context:
                 self._library.nft_ctx_free(self._context)
                 self._context = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _generation(self) -> int:
         """The kernel's count of transactions in this namespace; each adds one."""

@@ -16,12 +16,11 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
-from typing import Self
 
 import msgspec
 
 from podwire.kernel import links, netns
+from podwire.kernel.closing import ClosedAtEnd
 from podwire.kernel.errors import KernelError
 from podwire.kernel.links import Link
 from podwire.kernel.netlink import RouteSocket
@@ -93,7 +92,7 @@ class _Removal:
         return self.conditions is None or any(ours(link) for ours in self.conditions)
 
 
-class LinkRemover:
+class LinkRemover(ClosedAtEnd):
     """Removes links of one namespace. Thread-safe; a context manager that ends its threads."""
 
     def __init__(self, host: Netns | None = None) -> None:
@@ -177,14 +176,6 @@ class LinkRemover:
             self._lookup.close()
         if self._owned is not None:
             self._owned.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _resolve(self, targets: Iterable[Target]) -> dict[int, Link | Candidate]:
         # A name may be given to a new link as soon as the old one is gone, so only indexes are waited for.

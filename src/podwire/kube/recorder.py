@@ -90,10 +90,13 @@ class Recorder:
         self._similar: OrderedDict[tuple[ObjectReference, str, str], _Similar] = OrderedDict()
         self._floods: OrderedDict[ObjectReference, TokenBucket] = OrderedDict()
 
-    def event(self, regarding: object, kind: str, reason: str, message: str) -> bool:
+    def event(
+        self, regarding: object, kind: str, reason: str, message: str, *, at: int | None = None
+    ) -> bool:
         """Record an event about an object or an ObjectReference; whether it was taken.
 
-        ``kind`` is Normal or Warning, ``reason`` one word in CamelCase.
+        ``kind`` is Normal or Warning, ``reason`` one word in CamelCase, ``at`` when it happened (nanoseconds
+        since the epoch) if not just now.
         """
         if kind not in ("Normal", "Warning"):
             raise ValueError(f"{kind!r}: an event is Normal or Warning")
@@ -106,7 +109,8 @@ class Recorder:
             return False
         if len(message) > LONGEST_MESSAGE:
             message = message[: LONGEST_MESSAGE - 3] + "..."
-        self._queue.append(Happening(about, kind, reason, message, self._clock.wall()))
+        when = self._clock.wall() if at is None else at
+        self._queue.append(Happening(about, kind, reason, message, when))
         self._idle.clear()
         self._wake.set()
         return True

@@ -23,6 +23,7 @@ from podwire.node.errors import (
     StorageFault,
 )
 from podwire.node.events import NORMAL, WARNING
+from podwire.node.grace import Grace, Graces
 from podwire.node.lifecycle import run_hook
 from podwire.node.observed import Trouble, is_sidecar
 from podwire.node.plan import Start
@@ -50,6 +51,7 @@ class Actions:
 
     ctx: Context
     pod: Pod
+    graces: Graces
 
     def event(self, kind: str, reason: str, message: str, container: str = "") -> None:
         """Tell something about the pod or one of its containers."""
@@ -135,7 +137,7 @@ class Actions:
             self.event(WARNING, "FailedPostStartHook", f"PostStartHook failed: {error}", container.name)
             status = self._seen(container_id)
             if status is not None:
-                await self.stop(status, self.pod.spec.termination_grace_period_seconds)
+                await self.stop(status, self.graces.begin(self.pod.spec.termination_grace_period_seconds))
             raise StartFailed(container.name, Trouble("PostStartHookError", str(error))) from error
 
     def _failed(self, name: str, reason: str, message: str) -> StartFailed:
@@ -151,23 +153,33 @@ class Actions:
         ips = self.ctx.host_ips if self.pod.spec.host_network else sandbox.ips
         return one_per_family(ips, leading)
 
-    async def stop(self, status: ContainerStatus, grace: float, why: str = "") -> None:
-        """Run the preStop hook, then TERM, then KILL, all within ``grace`` seconds."""
+    async def stop(self, status: ContainerStatus, grace: Grace, why: str = "") -> None:
+        """Run the preStop hook, then TERM, then KILL, all within ``grace``."""
         name = status.metadata.name
         self.event(NORMAL, "Killing", why or f"Stopping container {name}", name)
-        began = self.ctx.clock.monotonic()
         await self._pre_stop(status, grace)
-        left = max(grace - (self.ctx.clock.monotonic() - began), MINIMUM_GRACE) if grace > 0 else 0.0
+        while not await self._end(status, grace):
+            continue
+        await self.ctx.cache.refresh_container(status.id)
+
+    async def _end(self, status: ContainerStatus, grace: Grace) -> bool:
+        """TERM, then KILL; False if less time is left now than the runtime was told."""
+        left = 0.0 if grace.at_once else max(grace.left, MINIMUM_GRACE)
+        stopping = asyncio.ensure_future(self.ctx.runtime.stop_container(status.id, left))
         try:
-            await self.ctx.runtime.stop_container(status.id, left)
+            if not await grace.done_or_shortened(stopping):
+                return False
+            await stopping
         except RuntimeFault as fault:
             if fault.code != Code.NOT_FOUND:
                 raise
-        await self.ctx.cache.refresh_container(status.id)
+        finally:
+            await _abandoned(stopping)
+        return True
 
-    async def _pre_stop(self, status: ContainerStatus, grace: float) -> None:
+    async def _pre_stop(self, status: ContainerStatus, grace: Grace) -> None:
         text = status.annotations.get(hashes.PRE_STOP)
-        if not text or grace <= 0:
+        if not text or grace.at_once:
             return
         name = status.metadata.name
         known = next(
@@ -178,32 +190,38 @@ class Actions:
         sandbox = next((s for s in observed.sandboxes if s.id == status.sandbox_id), None)
         try:
             handler = msgspec.json.decode(text, type=LifecycleHandler)
-            await run_hook(
-                handler,
-                known,
-                status.id,
-                next(iter(self._pod_ips(sandbox)), "") if sandbox is not None else "",
-                runtime=self.ctx.runtime,
-                clock=self.ctx.clock,
-                timeout=grace,
+            hook = asyncio.ensure_future(
+                run_hook(
+                    handler,
+                    known,
+                    status.id,
+                    next(iter(self._pod_ips(sandbox)), "") if sandbox is not None else "",
+                    runtime=self.ctx.runtime,
+                    clock=self.ctx.clock,
+                    timeout=grace.left,
+                )
             )
+            try:
+                if not await grace.done_or_cut_short(hook):
+                    raise HookFailed("it was cut short, as the grace period was")
+                await hook
+            finally:
+                await _abandoned(hook)
         except (HookFailed, msgspec.MsgspecError) as error:
             self.event(WARNING, "FailedPreStopHook", f"PreStopHook failed: {error}", name)
 
-    async def stop_all(self, statuses: Iterable[ContainerStatus], grace: float) -> None:
+    async def stop_all(self, statuses: Iterable[ContainerStatus], grace: Grace) -> None:
         """Stop containers side by side, then sidecars one by one, the last first, in what grace is left."""
         order = [c.name for c in self.pod.spec.init_containers if is_sidecar(c)]
         statuses = list(statuses)
         mains = [s for s in statuses if s.metadata.name not in order]
         sidecars = [s for s in statuses if s.metadata.name in order]
         sidecars.sort(key=lambda s: order.index(s.metadata.name), reverse=True)
-        deadline = self.ctx.clock.monotonic() + grace
         await every(self.stop(status, grace) for status in mains)
         for sidecar in sidecars:
-            left = max(deadline - self.ctx.clock.monotonic(), MINIMUM_GRACE) if grace > 0 else 0.0
-            await self.stop(sidecar, left)
+            await self.stop(sidecar, grace)
 
-    async def stop_sandbox(self, sandbox: SandboxStatus, grace: float) -> None:
+    async def stop_sandbox(self, sandbox: SandboxStatus, grace: Grace) -> None:
         """Stop the sandbox's containers, then the sandbox with its network."""
         observed = self.ctx.cache.observed(self.pod.metadata.uid)
         await self.stop_all([c for c in observed.running if c.sandbox_id == sandbox.id], grace)
@@ -236,6 +254,13 @@ async def every(steps: Iterable[Awaitable[None]]) -> None:
     for result in await asyncio.gather(*steps, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
+
+
+async def _abandoned(work: asyncio.Future[None]) -> None:
+    """Call it off, if it still goes on, and wait until it has heard of that."""
+    if not work.done():
+        work.cancel()
+        await asyncio.wait((work,))
 
 
 def _directory(path: Path) -> None:

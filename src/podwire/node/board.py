@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -85,6 +85,10 @@ class Feed(Generic[T]):
         self.watches.add(watch)
         return watch
 
+    def newest(self, wanted: Callable[[T], bool]) -> Change[T] | None:
+        """The last change of an object that is ``wanted``, if it is remembered."""
+        return next((change for change in reversed(self._past) if wanted(change.object)), None)
+
     def send(self, kind: str, item: T) -> None:
         """Tell every watch; the version grows by one."""
         self.version += 1
@@ -134,6 +138,11 @@ class Board:
     def get(self, uid: str) -> Pod | None:
         """The pod of that UID."""
         return self._pods.get(uid)
+
+    def last(self, uid: str) -> Pod | None:
+        """The pod of that UID as it was shown last, also if it is not any more."""
+        change = self.feed.newest(lambda pod: pod.metadata.uid == uid)
+        return None if change is None else change.object
 
     def find(self, namespace: str, name: str) -> Pod | None:
         """The pod of that name; while one replaces another, the newer."""

@@ -132,6 +132,11 @@ class Deadlines:
         async with _within(self._answer, f"exec in container {container_id}"):
             return await self._inner.exec(container_id, command, stdin=stdin, tty=tty, size=size)
 
+    async def attach(self, container_id: str, *, stdin: bool = False) -> ExecSession:
+        """See RuntimeService; the deadline is for the start alone."""
+        async with _within(self._answer, f"attach to container {container_id}"):
+            return await self._inner.attach(container_id, stdin=stdin)
+
     def events(self) -> AsyncIterator[ContainerEvent]:
         """See RuntimeService; no deadline."""
         return self._inner.events()

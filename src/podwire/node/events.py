@@ -44,8 +44,11 @@ class Events:
         self._limit = limit
         self._serial = itertools.count(1)
         self._events: OrderedDict[_Key, Event] = OrderedDict()
-        self.listener: Callable[[str, Event], None] | None = None
-        """Called with ADDED or MODIFIED and the event."""
+        self._listeners: list[Callable[[str, Event], None]] = []
+
+    def subscribe(self, listener: Callable[[str, Event], None]) -> None:
+        """Call ``listener`` with ADDED or MODIFIED and the event, each time that something happens."""
+        self._listeners.append(listener)
 
     def pod(self, pod: Pod, kind: str, reason: str, message: str, *, container: str = "") -> None:
         """Something happened to a pod; ``kind`` is Normal or Warning."""
@@ -95,8 +98,8 @@ class Events:
         self._events[key] = event
         while len(self._events) > self._limit:
             self._events.popitem(last=False)
-        if self.listener is not None:
-            self.listener("ADDED" if known is None else "MODIFIED", event)
+        for listener in self._listeners:
+            listener("ADDED" if known is None else "MODIFIED", event)
 
     def list(self, namespace: str = "", name: str = "", uid: str = "") -> list[Event]:
         """The events, the one that happened last at the end; of one namespace, name or UID if given.

@@ -7,7 +7,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from podwire import __version__
+from podwire.kube import release
 from podwire.node.clock import timestamp
 from podwire.node.service import Node
 
@@ -41,16 +41,18 @@ async def node_object(node: Node) -> dict[str, Any]:
             ],
             "capacity": capacity,
             "allocatable": capacity,
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": node.kubelet_port}},
             "conditions": await _conditions(node),
             "nodeInfo": {
                 "architecture": architecture,
                 "bootID": _line("/proc/sys/kernel/random/boot_id"),
                 "containerRuntimeVersion": f"{runtime}://{version}",
                 "kernelVersion": platform.release(),
-                "kubeletVersion": f"podwire {__version__}",
+                "kubeletVersion": release.VERSION,
                 "machineID": _line("/etc/machine-id"),
                 "operatingSystem": "linux",
                 "osImage": _os_image(),
+                "systemUUID": _line("/sys/class/dmi/id/product_uuid"),
             },
         },
     }

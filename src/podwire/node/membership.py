@@ -28,7 +28,7 @@ class Membership:
             self.registration,
             StatusWriter(client, self.pods, node),
             MirrorPods(client, self.pods, node, self.registration, make_namespaces=make_namespaces),
-            EventReports(client, node),
+            EventReports(client, self.pods, node),
         )
         self.source = APISource(client, node.node_name, self.registration.known, self.pods.replace)
         self._node = node

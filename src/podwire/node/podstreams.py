@@ -1,4 +1,4 @@
-"""What a person or a server asks of a pod that runs: logs, programs in it, its own output, its ports.
+"""What a person or a server asks of a pod that runs: its containers, their logs, its ports.
 
 Nothing here knows of HTTP. What is wrong is raised before anything begins: ApiFailure, RuntimeFault, OSError.
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import os
 import socket
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from asyncinotify import Inotify, Mask
 
 from podwire.kernel import netns
 from podwire.kube.objects import Pod
-from podwire.node.logs import LogReader, Renderer, parse
+from podwire.node.logs import LogReader, Renderer
 from podwire.node.request import ApiFailure
 from podwire.node.service import Node
 from podwire.runtime.api import ContainerState, ContainerStatus
@@ -112,51 +110,8 @@ def _logged(node: Node, pod: Pod, name: str, *, previous: bool) -> ContainerStat
     return history[-1]
 
 
-class Attached:
-    """A container's own program: what it writes from now on. Its stdin cannot be reached."""
-
-    def __init__(self, node: Node, pod: Pod, name: str) -> None:
-        self._node = node
-        self._pod = pod
-        self._status = running(node, pod, name)
-        self._reader = LogReader(Path(self._status.log_path), 0)
-
-    async def write_stdin(self, data: bytes) -> None:
-        """Raises BrokenPipeError for bytes: the program was started without stdin."""
-        if data:
-            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-
-    async def output(self) -> AsyncGenerator[tuple[int, bytes], None]:
-        """(1, stdout bytes) and (2, stderr bytes), until the container ends."""
-        entries = _followed(self._node, self._pod, self._status, self._reader)
-        async with contextlib.aclosing(entries):
-            async for piece in entries:
-                for line in piece.split(b"\n"):
-                    entry = parse(line)
-                    if entry is not None:
-                        end = b"" if entry.partial else b"\n"
-                        yield 1 if entry.stream == b"stdout" else 2, entry.text + end
-
-    async def resize(self, columns: int, rows: int) -> None:
-        """Nothing: it has no terminal."""
-
-    async def wait(self) -> int:
-        """The exit code, once it has ended."""
-        while True:
-            found = next(
-                (s for s in self._node.observed(self._pod).containers if s.id == self._status.id), None
-            )
-            if found is None or found.state == ContainerState.EXITED:
-                return 0 if found is None else found.exit_code
-            await asyncio.sleep(ENDED_CHECK)
-
-    async def close(self) -> None:
-        """Let go of the log; the container goes on."""
-        self._reader.close()
-
-
 async def connect(node: Node, pod: Pod, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A TCP connection to ``port`` on the pod's loopback, IPv4 before IPv6. Raises OSError."""
+    """A TCP connection to ``port`` on the pod's loopback, IPv4 before IPv6. Raises OSError that says so."""
     sandbox = node.observed(pod).sandbox
     if sandbox is None or sandbox not in node.observed(pod).ready_sandboxes:
         raise ApiFailure(400, f'pod "{pod.metadata.name}" does not run')
@@ -177,7 +132,8 @@ async def connect(node: Node, pod: Pod, port: int) -> tuple[asyncio.StreamReader
                 raise
             failure = failure or error
     assert failure is not None
-    raise failure
+    why = os.strerror(failure.errno) if failure.errno else str(failure)
+    raise OSError(failure.errno, f"cannot connect to localhost:{port} inside the pod: {why}") from failure
 
 
 def _socket_inside(path: str, family: socket.AddressFamily) -> socket.socket:

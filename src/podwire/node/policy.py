@@ -43,6 +43,15 @@ def outcome(pod: Pod, observed: Observed) -> str | None:
     return "Failed" if failed else "Succeeded"
 
 
+def verdict(pod: Pod, observed: Observed) -> str:
+    """``Succeeded`` if all containers of a pod that was stopped ended with exit code 0, else ``Failed``."""
+    for container in pod.spec.containers:
+        status = observed.latest(container.name)
+        if status is None or status.state != ContainerState.EXITED or status.exit_code != 0:
+            return "Failed"
+    return "Succeeded"
+
+
 def deadline_left(pod: Pod, started_at: int | None, now: int) -> float | None:
     """Seconds until ``activeDeadlineSeconds`` is over (at most 0 when it is), None without a deadline."""
     if pod.spec.active_deadline_seconds is None or started_at is None:

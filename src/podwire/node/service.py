@@ -36,6 +36,8 @@ RELIST = 10.0
 """Seconds between full comparisons with the runtime: a safety net, events tell the rest."""
 RUNTIME_RETRY = 1.0
 PAUSE_TIMEOUT = 10.0
+FORCED_GRACE = 1.0
+"""Seconds that the programs of a pod have that the API server deleted at once (pod_workers.go)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +77,11 @@ class Node:
         self.runtime: RuntimeService = Deadlines(runtime)
         self.mux = updates
         self.recorder = Events(self.clock, node_name)
-        self.recorder.listener = self.board.events.send
+        self.recorder.subscribe(self.board.events.send)
         self.runtime_version = ("", "")
         self.started_at = self.clock.wall()
+        self.kubelet_port = 0
+        """Where the API server reaches this node's pods; 0 for nowhere."""
         self._listeners: list[Callable[[str, str], None]] = []
         self._workers = Workers(self._tell)
         self._cache = RuntimeCache(self.runtime, self._workers.poke)
@@ -173,11 +177,13 @@ class Node:
     async def shutting_down(self, grace: float | None = None) -> AsyncIterator[Progress]:
         """``shutdown``, told: what is left at first, and again whenever a pod is gone.
 
-        It goes on to its end whether or not anybody listens.
+        It goes on to its end whether or not anybody listens; asked again, it can only become faster.
         """
         if self._shutdown is None:
             self._ending = True
             self._shutdown = asyncio.create_task(self._remove_all(grace))
+        elif grace is not None:
+            self._workers.remove_all(grace)
         while not self._shutdown.done():
             changed = self._workers.changed
             yield Progress(tuple(self._workers.names()))
@@ -223,8 +229,9 @@ class Node:
     def _take(self, update: PodUpdate) -> None:
         decisions = self._claims.apply(update)
         for uid in decisions.remove:
+            # One that was being deleted and is gone before the node let go of it was deleted by force.
+            self._workers.remove(uid, FORCED_GRACE if uid in self._deleted else None)
             self._deleted.discard(uid)
-            self._workers.remove(uid)
         self._want(decisions.want)
         for uid in decisions.poke:
             self._workers.poke(uid)
@@ -246,7 +253,8 @@ class Node:
                 # One that was taken down already only waits for the server to let go of it.
                 self._deleted.add(uid)
                 self._workers.want(pod)
-                self._workers.remove(uid, pod.metadata.deletion_grace_period_seconds)
+                grace = pod.metadata.deletion_grace_period_seconds
+                self._workers.remove(uid, None if grace is None else max(grace, FORCED_GRACE))
 
     async def _follow_runtime(self, stream: AsyncIterator[ContainerEvent]) -> None:
         while True:

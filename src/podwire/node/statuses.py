@@ -76,30 +76,36 @@ class StatusWriter:
 
     async def _sync(self, uid: str) -> None:
         shown = self._node.board.get(uid)
-        if shown is None:
-            await self._let_go(uid)
-            return
+        if shown is not None:
+            await self._write(uid, shown)
+        elif (pod := self._deleted(uid)) is not None:
+            last = self._node.board.last(uid)
+            if last is None or await self._write(uid, last):
+                await self._let_go(pod)
+
+    async def _write(self, uid: str, shown: Pod) -> bool:
+        """Write the status; False if something else was written meanwhile and this is to be tried again."""
         target = self._target(shown)
-        if target is None:
-            return
-        patch = status_patch(target, shown.status)
-        if patch is None:
-            return
+        patch = None if target is None else status_patch(target, shown.status)
+        if target is None or patch is None:
+            return True
         name, namespace = target.metadata.name, target.metadata.namespace
         try:
             left = await self._client.patch(
                 PODS, patch, name, namespace, subresource="status", priority=Priority.URGENT
             )
         except NotFound:
-            return
+            return True
         except Conflict:
             # Something else was written: by that, or over a pod of the same name.
             left = await self._client.get(PODS, name, namespace)
-            if left.metadata.uid == target.metadata.uid:
-                self._remember(left)
-                self._work.mark(uid)
-            return
+            if left.metadata.uid != target.metadata.uid:
+                return True
+            self._remember(left)
+            self._work.mark(uid)
+            return False
         self._remember(left)
+        return True
 
     def _remember(self, left: Pod) -> None:
         listed = self._api.get(left.metadata.uid)
@@ -120,16 +126,18 @@ class StatusWriter:
         left, listed = self._written.get(found.metadata.uid, (found, found))
         return left if listed is found else found
 
-    async def _let_go(self, uid: str) -> None:
-        """The node has nothing more of the pod: if it was deleted, its object may go."""
+    def _deleted(self, uid: str) -> Pod | None:
+        """The server's pod, if it was deleted and the node has nothing more of it."""
         pod = self._api.get(uid)
         if pod is None or is_mirror(pod) or pod.metadata.deletion_timestamp is None:
-            return
-        if not self._node.released(uid):
-            return
+            return None
+        return pod if self._node.released(uid) else None
+
+    async def _let_go(self, pod: Pod) -> None:
+        meta = pod.metadata
         try:
             await self._client.delete(
-                PODS, pod.metadata.name, pod.metadata.namespace, uid=uid, grace=0, priority=Priority.URGENT
+                PODS, meta.name, meta.namespace, uid=meta.uid, grace=0, priority=Priority.URGENT
             )
         except (NotFound, Conflict):
             return

@@ -168,5 +168,6 @@ def container_config(
         annotations=annotations,
         log_path=log_path(container.name, attempt),
         stdin=container.stdin,
+        stdin_once=container.stdin_once,
         tty=container.tty,
     )

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from podwire.kube.objects import Pod, PodStatus
-from podwire.node import backoff, plan, status, support
+from podwire.node import backoff, plan, policy, status, support
 from podwire.node.actions import Actions, StartFailed, every
 from podwire.node.clock import timestamp
 from podwire.node.context import Context
 from podwire.node.errors import NetworkNotReady, NodeError, PodRefused
 from podwire.node.events import NORMAL, WARNING
+from podwire.node.grace import Graces
 from podwire.node.health import Probers
 from podwire.node.observed import BackOff, Trouble, View
 from podwire.runtime.errors import RuntimeFault
@@ -43,9 +44,9 @@ class Stage(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """The pod is not wanted any more; ``grace`` seconds in place of its own, if given."""
+    """The pod is not wanted any more; its programs have ``grace`` seconds, from the last request on."""
 
-    grace: float | None
+    grace: float
     at: int
 
 
@@ -85,6 +86,7 @@ class PodWorker:
         self._trouble: dict[str, Trouble] = {}
         self._ended: tuple[str, str] | None = None
         self._probers = Probers(ctx, self.poke)
+        self._graces = Graces(ctx.clock)
 
     def wait_for(self, other: PodWorker) -> None:
         """Begin only when ``other``, of the same name, is gone."""
@@ -97,10 +99,19 @@ class PodWorker:
         self._urge()
 
     def remove(self, grace: float | None = None) -> None:
-        """The pod is not wanted any more; a later call may only shorten the grace period."""
-        if self.removal is None or grace is not None:
-            at = self.removal.at if self.removal else self.ctx.clock.wall()
-            self.removal = Removal(grace, at)
+        """The pod is not wanted any more, and has ``grace`` seconds in place of its own, if given.
+
+        A later call can only shorten the time, also while the pod is being stopped.
+        """
+        if self.removal is None:
+            own = float(self._pod.spec.termination_grace_period_seconds)
+            self.removal = Removal(own if grace is None else grace, self.ctx.clock.wall())
+        elif grace is None or grace >= self.removal.grace:
+            return
+        else:
+            self.removal = Removal(grace, self.removal.at)
+            self._publish(self._status)
+        self._graces.allow(self.removal.grace)
         self._urge()
 
     def poke(self) -> None:
@@ -194,7 +205,7 @@ class PodWorker:
     async def _sync(self) -> float | None:
         """Do what there is to do now; seconds until there is more, None for not before a change."""
         pod = self._pod
-        actions = Actions(self.ctx, pod)
+        actions = Actions(self.ctx, pod, self._graces)
         if not self._admitted(pod, actions):
             return None
         while not self._stopping:
@@ -266,12 +277,14 @@ class PodWorker:
             text = f"Pod sandbox changed, it will be killed and re-created: {todo.sandbox_reason}"
             actions.event(NORMAL, "SandboxChanged", text)
         for sandbox in todo.stop_sandboxes:
-            await actions.stop_sandbox(sandbox, grace)
+            await actions.stop_sandbox(sandbox, self._graces.begin(grace))
         if todo.create_sandbox is not None:
             await actions.create_sandbox(todo.create_sandbox)
             return
         await every(
-            actions.stop(kill.status, grace if kill.grace is None else kill.grace, kill.reason)
+            actions.stop(
+                kill.status, self._graces.begin(grace if kill.grace is None else kill.grace), kill.reason
+            )
             for kill in todo.kill
         )
         for container in todo.remove_containers:
@@ -327,16 +340,18 @@ class PodWorker:
     async def _terminate(self) -> None:
         """Stop everything of the pod."""
         await self._probers.close()
-        actions = Actions(self.ctx, self._pod)
-        grace = float(self._pod.spec.termination_grace_period_seconds)
-        if self.removal is not None and self.removal.grace is not None:
-            grace = self.removal.grace
+        actions = Actions(self.ctx, self._pod, self._graces)
+        own = float(self._pod.spec.termination_grace_period_seconds)
         self._show()
         observed = self.ctx.cache.observed(self.uid)
-        await actions.stop_all(observed.running, grace)
+        grace = own if self.removal is None else self.removal.grace
+        await actions.stop_all(observed.running, self._graces.begin(grace))
         for sandbox in observed.sandboxes:
-            await actions.stop_sandbox(sandbox, 0.0)
+            await actions.stop_sandbox(sandbox, self._graces.begin(0.0))
         self.ctx.ports.release(self.uid)
+        if self.removal is not None and self._ended is None and not is_static(self._pod):
+            # The API's last word of a pod is a final phase (status_manager.go, TerminatePod).
+            self._ended = (policy.verdict(self._pod, self.ctx.cache.observed(self.uid)), "")
         self._show()
 
     async def _kept(self) -> None:
@@ -350,7 +365,7 @@ class PodWorker:
         """Remove every record of the pod."""
         if self._paused:
             return
-        actions = Actions(self.ctx, self._pod)
+        actions = Actions(self.ctx, self._pod, self._graces)
         for sandbox in self.ctx.cache.observed(self.uid).sandboxes:
             await actions.remove_sandbox(sandbox)
         await actions.remove_files()
@@ -392,12 +407,9 @@ class PodWorker:
         if metadata.creation_timestamp is None:
             metadata = replace(metadata, creation_timestamp=new.start_time)
         if self.removal is not None and metadata.deletion_timestamp is None:
-            grace = self.removal.grace
-            if grace is None:
-                grace = self._pod.spec.termination_grace_period_seconds
             metadata = replace(
                 metadata,
                 deletion_timestamp=timestamp(self.removal.at),
-                deletion_grace_period_seconds=int(grace),
+                deletion_grace_period_seconds=int(self.removal.grace),
             )
         self.ctx.board.publish(replace(self._pod, metadata=metadata, status=new))

@@ -52,7 +52,7 @@ def write_sysctls(ifname: str, ips: Sequence[IPConfig], *, dad: bool = False) ->
 
 def requests(
     index: int,
-    local: IPv6Interface,
+    local: IPv6Interface | str,
     ips: Sequence[IPConfig],
     wanted_routes: Sequence[Route],
     *,
@@ -63,14 +63,16 @@ def requests(
 ) -> list[Message]:
     """Return what gives a link its addresses, sets it up and adds its routes.
 
-    ``local`` is its link-local address, given where it has another IPv6 address. ``announce`` has the link
-    tell its IPv4 addresses to its neighbours when they are given (the sysctl arp_notify). Without
-    ``prefix_routes`` no address brings the route to its subnet; then ``before_routes``, sent first, lead to
-    the gateways.
+    ``local`` is its link-local address, or the MAC that it follows from, given where it has another IPv6
+    address. ``announce`` has the link tell its IPv4 addresses to its neighbours when they are given (the
+    sysctl arp_notify). Without ``prefix_routes`` no address brings the route to its subnet; then
+    ``before_routes``, sent first, lead to the gateways.
     """
     messages = [links.configure(index, addr_gen_mode=AddrGenMode.NONE, arp_notify=announce or None)]
     wanted: list[IPInterface] = [parsed.interface(ip.address) for ip in ips]
     if any(one.version == 6 for one in wanted):
+        if isinstance(local, str):
+            local = link_local(local)
         messages.append(addresses.add(index, local, nodad=not dad, scope=addresses.SCOPE_LINK))
     messages += [
         addresses.add(index, one, nodad=not dad, broadcast=broadcast(one), prefix_route=prefix_routes)
@@ -139,14 +141,18 @@ def _route(index: int, route: Route, reached: Sequence[IPNetwork]) -> Message:
     )
 
 
-def wait_until_up(sock: RouteSocket, target: str, fine: tuple[str, ...] = ("up",)) -> None:
+def wait_until_up(
+    sock: RouteSocket, target: str, fine: tuple[str, ...] = ("up",), *, after: Sequence[Message] = ()
+) -> None:
     """Wait until packets pass: the kernel drops them until it has noticed the carrier (below 1 ms).
 
-    Raises TryLater if that has not happened after 2 s.
+    ``after`` are sent first, in one system call with the first question. Raises :class:`KernelError` for
+    them, and TryLater if packets do not pass after 2 s.
     """
     limit = time.monotonic() + _CARRIER_SECONDS
     while True:
-        operstate, carrier = links.state(sock, target)
+        operstate, carrier = links.state(sock, target, *after)
+        after = ()
         if carrier and operstate in fine:
             return
         if time.monotonic() > limit:

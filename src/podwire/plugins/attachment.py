@@ -96,6 +96,8 @@ def mac_for(identity: Identity, ips: Sequence[IPConfig]) -> str:
     return _mac(f"address {ips[0].address}" if ips else own)
 
 
+Within: TypeAlias = Callable[[int], Sequence[Message]]
+"""What the container's end, of that index, gets."""
 PortRequests: TypeAlias = Callable[[int], list[Message]]
 """What the host's end, of that index, needs besides once it is a port of the bridge, before it is up."""
 
@@ -127,47 +129,86 @@ def pair(
     mtu: int = 0,
     ips: Sequence[IPConfig] = (),
     dad: bool = False,
+    within: Within | None = None,
 ) -> Iterator[tuple[RouteSocket, int]]:
-    """Have the pair there, both ends down; if the block fails, it goes again.
+    """Have the pair there, its host's end down; if the block fails, it goes again.
 
     Yields a socket in the container's namespace and the index of the end there, whose sysctls fit ``ips``.
+    ``within`` tells what that end gets; without, it is down.
     Raises :class:`KernelError`, EEXIST if either name is taken.
     """
     with undone_on_failure() as undo:
-        try:
-            inside, index = container.run(
-                lambda: _create(kernel, identity, mac=mac, mtu=mtu, ips=ips, dad=dad)
-            )
-        except KernelError as error:
-            if error.errno != errno.EEXIST:  # of either name: then it is not of our making
-                undo.append(lambda: detach(kernel, identity))
-            raise
-        undo.append(lambda: detach(kernel, identity))
+        inside, index = container.run(
+            lambda: _create(kernel, identity, undo, mac=mac, mtu=mtu, ips=ips, dad=dad, within=within)
+        )
         with inside:
             yield inside, index
 
 
+def make_pair(
+    kernel: Kernel,
+    inside: RouteSocket,
+    identity: Identity,
+    undo: list[Callable[[], object]],
+    *,
+    mac: str,
+    mtu: int = 0,
+    within: Within | None = None,
+) -> int:
+    """Make the pair from inside the container's namespace; return the index of the end there.
+
+    ``within`` tells what that end gets in the same batch. ``undo`` gets the step that removes the pair,
+    whatever failed of it, but not if another link has one of its names. Raises :class:`KernelError`.
+    """
+    # Of a namespace where only the runtime, and in turn, makes interfaces.
+    index = devices.free_index(inside)
+    pair = links.veth(
+        identity.ifname,
+        identity.host_end,
+        index=index,
+        peer_netns=kernel.netns,
+        mac=mac,
+        peer_mac=identity.host_mac,
+        mtu=mtu or None,
+    )
+    try:
+        inside.send(pair, *(within(index) if within is not None else ()))
+    except KernelError as error:
+        if error.errno != errno.EEXIST or devices.exists(inside, index):
+            undo.append(lambda: detach(kernel, identity))
+        raise
+    undo.append(lambda: detach(kernel, identity))
+    return index
+
+
 def attach(kernel: Kernel, container: Netns, plan: Plan) -> None:
     """Make the pair, all of it or nothing. Raises :class:`KernelError`, or CNIError for a wait that ends."""
-    with pair(kernel, container, plan.identity, mac=plan.mac, mtu=plan.mtu, ips=plan.ips, dad=plan.dad) as (
-        inside,
-        index,
-    ):
+
+    def within(index: int) -> list[Message]:
+        announce = bool(plan.ips)
+        return addressing.requests(index, plan.mac, plan.ips, plan.routes, dad=plan.dad, announce=announce)
+
+    with pair(
+        kernel,
+        container,
+        plan.identity,
+        mac=plan.mac,
+        mtu=plan.mtu,
+        ips=plan.ips,
+        dad=plan.dad,
+        within=within if plan.up else None,
+    ) as (inside, index):
         _configure(kernel.route(), inside, index, plan)
 
 
 def _configure(host: RouteSocket, inside: RouteSocket, index: int, plan: Plan) -> None:
     if plan.up:
-        local = addressing.link_local(plan.mac)
-        announce = bool(plan.ips)
-        inside.send(
-            *addressing.requests(index, local, plan.ips, plan.routes, dad=plan.dad, announce=announce)
-        )
-    host.send(*_host_end(host, plan))
+        addressing.wait_until_up(host, plan.identity.host_end, after=_host_end(host, plan))
+    else:
+        host.send(*_host_end(host, plan))
     _forget_neighbours(host, plan)
     if plan.up:
         addressing.wait_until_up(inside, plan.identity.ifname)
-        addressing.wait_until_up(host, plan.identity.host_end)
         if plan.bridge.operstate not in addressing.OPERATIONAL and not _spans(host, plan.bridge):
             addressing.wait_until_up(host, plan.bridge.name, addressing.OPERATIONAL)
         if plan.dad:
@@ -182,26 +223,28 @@ def _spans(host: RouteSocket, bridge: Link) -> bool:
 
 
 def _create(
-    kernel: Kernel, identity: Identity, *, mac: str, mtu: int, ips: Sequence[IPConfig], dad: bool
+    kernel: Kernel,
+    identity: Identity,
+    undo: list[Callable[[], object]],
+    *,
+    mac: str,
+    mtu: int,
+    ips: Sequence[IPConfig],
+    dad: bool,
+    within: Within | None,
 ) -> tuple[RouteSocket, int]:
-    """Make the pair from inside the container's namespace; return a socket there and the end's index.
+    """Make the pair and the container's end; return a socket in the container's namespace and its index.
 
-    The sysctls come before the link is up: from then on a router's advertisement would be taken.
+    The sysctls come before there is a carrier, from which on a router's advertisement would be taken, and
+    before the first IPv6 address.
     """
+    late = within if any(ip.family == 6 for ip in ips) else None
     inside = RouteSocket.open()
     try:
-        inside.send(
-            links.veth(
-                identity.ifname,
-                identity.host_end,
-                peer_netns=kernel.netns,
-                mac=mac,
-                peer_mac=identity.host_mac,
-                mtu=mtu or None,
-            )
-        )
+        index = make_pair(kernel, inside, identity, undo, mac=mac, mtu=mtu, within=None if late else within)
         addressing.write_sysctls(identity.ifname, ips, dad=dad)
-        index = devices.index(inside, identity.ifname)
+        if late is not None:
+            inside.send(*late(index))
     except BaseException:
         inside.close()
         raise

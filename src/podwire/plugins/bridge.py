@@ -261,18 +261,8 @@ def _protect(kernel: Kernel, request: Request[Config], plan: Plan, undo: list[Ca
     if config.ipMasq and plan.ips:
         from podwire.plugins import masquerade
 
-        undo.append(
-            lambda: masquerade.remove(kernel, identity.container_id, identity.ifname, identity.network)
-        )
-        owned = [parsed.interface(ip.address) for ip in plan.ips]
-        masquerade.add(
-            kernel,
-            identity.network,
-            identity.container_id,
-            identity.ifname,
-            [one.ip for one in owned],
-            [one.network for one in owned],
-        )
+        undo.append(lambda: masquerade.remove(kernel, identity))
+        masquerade.add(kernel, identity, [parsed.interface(ip.address) for ip in plan.ips])
 
 
 def check(request: Request[Config], kernel: Kernel) -> None:
@@ -309,14 +299,7 @@ def check(request: Request[Config], kernel: Kernel) -> None:
         if config.ipMasq and ips:
             from podwire.plugins import masquerade
 
-            faults = masquerade.check(
-                kernel,
-                identity.network,
-                identity.container_id,
-                identity.ifname,
-                [parsed.interface(ip.address).ip for ip in ips],
-                [parsed.interface(ip.address).network for ip in ips],
-            )
+            faults = masquerade.check(kernel, identity, [parsed.interface(ip.address) for ip in ips])
             if faults:
                 raise CNIError(f"ipMasq: {'; '.join(faults)}", code=KERNEL)
 
@@ -373,11 +356,9 @@ def _masquerade_again(kernel: Kernel, identity: Identity, ips: Sequence[IPConfig
     from podwire.plugins import masquerade
 
     owned = [parsed.interface(ip.address) for ip in ips]
-    what = (identity.network, identity.container_id, identity.ifname)
-    addresses, subnets = [one.ip for one in owned], [one.network for one in owned]
-    faults = masquerade.check(kernel, *what, addresses, subnets)
+    faults = masquerade.check(kernel, identity, owned)
     if faults:
-        masquerade.add(kernel, *what, addresses, subnets)
+        masquerade.add(kernel, identity, owned)
     return faults
 
 
@@ -423,7 +404,7 @@ def _unprotect(request: Request[Config], kernel: Kernel, identity: Identity) -> 
 
     try:
         antispoof.remove(kernel, identity.host_end)
-        masquerade.remove(kernel, identity.container_id, identity.ifname, identity.network)
+        masquerade.remove(kernel, identity)
     except NftUnavailable:
         # Where nftables cannot be reached, nothing was made by it either, unless it was asked for.
         if request.config.macspoofchk or request.config.ipMasq:

@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import msgspec
 
@@ -301,7 +302,7 @@ def enable_forwarding(kernel: Kernel, families: set[int]) -> list[str]:
         before = {key: value for key in keys if (value := sysctl.read(key)) != "1"}
         with undone_on_failure() as undo:
             for key, value in before.items():
-                undo.append(lambda key=key, value=value: sysctl.write(key, value))  # type: ignore[misc]
+                undo.append(partial(sysctl.write, key, value))
                 sysctl.write(key, 1)
         return list(before)
 

@@ -61,6 +61,18 @@ def attempt(errors: list[CNIError], what: str, action: Callable[[], object]) -> 
     return True
 
 
+def mended(check: Callable[[], object], add: Callable[[], object], code: int) -> list[str]:
+    """Have an ADD make all again if CHECK fails with ``code``; tell what was missing."""
+    try:
+        check()
+    except CNIError as error:
+        if error.code != code:
+            raise
+        add()
+        return [error.msg]
+    return []
+
+
 def open_netns(path: str) -> netns.Netns:
     """Open the container's namespace; InvalidNetns (8) says what is wrong with the path."""
     with told("CNI_NETNS"):

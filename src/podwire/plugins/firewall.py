@@ -20,7 +20,7 @@ from podwire.kernel.errors import KernelError
 from podwire.kernel.host import Kernel
 from podwire.plugins import firewall_elements as elements
 from podwire.plugins import forwarding, parsed, ruleset
-from podwire.plugins.failures import KERNEL, told, undone_on_failure
+from podwire.plugins.failures import KERNEL, mended, told, undone_on_failure
 from podwire.plugins.firewall_elements import Policy
 from podwire.plugins.ruleset import Owner
 
@@ -140,20 +140,22 @@ def check(request: Request[Anything], kernel: Kernel) -> None:
                 for each in addresses
                 if not _in_zone(request, options.zone, each)
             ]
+        if faults and policy is None and _is_references(request, kernel, addresses):
+            return
     if faults:
         raise CNIError(f"firewall: {'; '.join(faults)}", code=KERNEL)
 
 
+def _is_references(request: Request[Anything], kernel: Kernel, addresses: Sequence[Address]) -> bool:
+    """Tell whether nothing of the attachment is ours, and the reference plugin has let its addresses pass."""
+    from podwire.plugins import reference_rules
+
+    return not elements.held(kernel, _owner(request)) and reference_rules.let_pass(kernel, addresses)
+
+
 def mend(request: Request[Anything], kernel: Kernel) -> list[str]:
     """Make again what somebody took away; tell what was missing."""
-    try:
-        check(request, kernel)
-    except CNIError as error:
-        if error.code != KERNEL:
-            raise
-        add(request, kernel)
-        return [error.msg]
-    return []
+    return mended(lambda: check(request, kernel), lambda: add(request, kernel), KERNEL)
 
 
 def delete(request: Request[Anything], kernel: Kernel) -> None:
@@ -164,11 +166,24 @@ def delete(request: Request[Anything], kernel: Kernel) -> None:
     with told("firewall"):
         try:
             addresses = elements.held(kernel, owner)
+            if not addresses:
+                addresses = _of_the_reference(request, kernel)
             if addresses and _uses_firewalld(kernel, _text(request, "backend")):
                 _leave_zone(request, _text(request, "firewalldZone") or _ZONE, addresses)
             elements.remove(kernel, owner, _host_interfaces(request.prev_result))
         except NftUnavailable:
             return  # then nothing was made by it either
+
+
+def _of_the_reference(request: Request[Anything], kernel: Kernel) -> list[Address]:
+    """The addresses that the reference plugin let pass, without its rules by now; no pod of ours has them."""
+    from podwire.plugins import reference_rules
+
+    listed = _addresses(request.prev_result) if request.prev_result is not None else []
+    addresses = elements.free(kernel, listed)
+    if addresses:
+        reference_rules.remove_passes(kernel, addresses)
+    return addresses
 
 
 def gc(request: Request[Anything], kernel: Kernel) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Iterable, Sequence
-from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,13 +16,13 @@ from podwire.kernel.nft import NftError
 from podwire.kernel.nftset import INTERFACE, IPV6, PORT, Element, Fields, NamedSet
 from podwire.kernel.nftwrite import Changes, create, delete
 from podwire.kernel.nftwrite import add as add_elements
-from podwire.plugins import ruleset
+from podwire.plugins import address_index, ruleset
+from podwire.plugins.address_index import Address
 from podwire.plugins.ruleset import IP, Owner
 
 if TYPE_CHECKING:
     from podwire.kernel.host import Kernel
 
-Address = IPv4Address | IPv6Address
 
 FIREWALL = {v: NamedSet(f"firewall{v}", (ip,)) for v, ip in IP.items()}
 FIREWALL_INDEX = NamedSet("firewall_index", (IPV6, PORT), (IPV6, PORT))
@@ -34,7 +33,6 @@ PORTS = NamedSet("isolated", (INTERFACE,), family="bridge")
 """Ports that reach one another by no IP packet: no chain of ``inet`` sees what a bridge passes on."""
 
 _TRIES = 3
-_USUAL = 2  # addresses that most pods have at most
 _PORTS_RULE = "podwire isolated"
 _IP = "ether type { ip, ip6 }"
 _PORTS_TABLE = f"""
@@ -77,18 +75,12 @@ def add(kernel: Kernel, owner: Owner, addresses: Sequence[Address], policy: Poli
 
 
 def _creation(owner: Owner, addresses: Sequence[Address], policy: Policy | None) -> Changes:
-    comment, count = owner.comment, len(addresses)
+    comment = owner.comment
     changes: Changes = ()
     for version, where in FIREWALL.items():
         own = (Element((each,), comment=comment) for each in addresses if each.version == version)
         changes += create(where, *own)
-    changes += create(
-        FIREWALL_INDEX,
-        *(
-            Element((owner.key, number), (ruleset.mapped(each), count), comment)
-            for number, each in enumerate(addresses)
-        ),
-    )
+    changes += address_index.creation(FIREWALL_INDEX, owner, addresses)
     if policy is None:
         return changes
     within = Element((policy.bridge, policy.bridge))
@@ -104,9 +96,7 @@ def _creation(owner: Owner, addresses: Sequence[Address], policy: Policy | None)
 def _clearing(kernel: Kernel, owner: Owner, addresses: Sequence[Address], policy: Policy | None) -> Changes:
     """Take away what the attachment has, and what others left behind: the runtime gives an address once."""
     changes, freed = _removal(kernel, owner)
-    left: list[tuple[NamedSet, Fields]] = [
-        (FIREWALL[each.version], (each,)) for each in addresses if each not in freed
-    ]
+    left = address_index.elements_of(FIREWALL, (each for each in addresses if each not in freed))
     left += [(PORTS, (port,)) for port in (policy.ports or () if policy is not None else ())]
     for (where, key), found in zip(left, kernel.nft.get_all(left), strict=True):
         changes += delete(where, key) if found is not None else ()
@@ -150,6 +140,12 @@ def _policy_faults(kernel: Kernel, policy: Policy) -> list[str]:
 def held(kernel: Kernel, owner: Owner) -> list[Address]:
     """The addresses that the attachment has, whatever its network is named now, and nobody else by now."""
     return sorted(_removal(kernel, owner)[1], key=str)
+
+
+def free(kernel: Kernel, addresses: Sequence[Address]) -> list[Address]:
+    """Those of the addresses that no attachment has."""
+    found = kernel.nft.get_all([(FIREWALL[each.version], (each,)) for each in addresses])
+    return [each for each, element in zip(addresses, found, strict=True) if element is None]
 
 
 def remove(kernel: Kernel, owner: Owner, ports: Iterable[str] = ()) -> None:
@@ -210,25 +206,7 @@ def _without(kernel: Kernel, bridge: str) -> Changes:
 
 def _removal(kernel: Kernel, owner: Owner) -> tuple[Changes, set[Address]]:
     """Take away what the attachment has, but its ports; and the addresses that this frees."""
-    ahead = kernel.nft.get_all([(FIREWALL_INDEX, (owner.key, number)) for number in range(_USUAL)])
-    first = ahead[0]
-    if first is None or not isinstance(first.value, tuple):
-        return (), set()
-    count = first.value[1]
-    if count > _USUAL:
-        ahead += kernel.nft.get_all([(FIREWALL_INDEX, (owner.key, at)) for at in range(_USUAL, count)])
-    indexed = [each for each in ahead[:count] if each is not None]
-    changes = delete(FIREWALL_INDEX, *(each.key for each in indexed))
-    addresses = [ruleset.unmapped(each.value[0]) for each in indexed if isinstance(each.value, tuple)]
-    found = kernel.nft.get_all([(FIREWALL[each.version], (each,)) for each in addresses])
-    freed = {
-        address
-        for address, element in zip(addresses, found, strict=True)
-        if element is not None and ruleset.place_of(element.comment) == owner.place
-    }
-    for version, where in FIREWALL.items():
-        changes += delete(where, *((each,) for each in sorted(freed, key=int) if each.version == version))
-    return changes, freed
+    return address_index.removal(kernel, FIREWALL_INDEX, FIREWALL, owner)
 
 
 def _ports_removal(kernel: Kernel, owner: Owner, ports: Iterable[str]) -> Changes:

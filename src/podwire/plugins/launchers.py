@@ -32,8 +32,10 @@ def script(name: str = "", python: str = sys.executable) -> bytes:
     """Return the launcher of the plugin ``name``, or of the one that its first argument names."""
     home = str(Path(podwire.__file__).resolve().parents[1])
     arguments = f"[{name!r}, *sys.argv[1:]]" if name else "sys.argv[1:]"
+    # After the standard library, whose modules nothing may hide, and before any other podwire.
     code = (
-        f"import sys; sys.path.append({home!r}); "
+        "import sys; found = [i for i, p in enumerate(sys.path) if p.endswith('-packages')]; "
+        f"sys.path.insert(*found[:1] or [len(sys.path)], {home!r}); "
         f"from podwire.plugins.__main__ import main; sys.exit(main({arguments}))"
     )
     return f'#!/bin/sh\n{MARK}\nexec {shlex.quote(python)} -I -c {shlex.quote(code)} "$@"\n'.encode()

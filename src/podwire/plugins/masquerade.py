@@ -10,51 +10,38 @@ import errno
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from ipaddress import (
-    IPv4Address,
-    IPv4Interface,
-    IPv4Network,
-    IPv6Address,
-    IPv6Interface,
-    IPv6Network,
-)
 from typing import TYPE_CHECKING
 
 from podwire.kernel.nft import NftError
-from podwire.kernel.nftset import Element, Fields, NamedSet
+from podwire.kernel.nftset import Element
 from podwire.kernel.nftwrite import Changes, create, delete
-from podwire.plugins import ruleset
+from podwire.plugins import address_index, ruleset
 from podwire.plugins.ruleset import MASQUERADE, MASQUERADE_INDEX, Chain, Owner
 
 if TYPE_CHECKING:
     from podwire.kernel.host import Kernel
-
-Address = IPv4Address | IPv6Address | IPv4Interface | IPv6Interface
-Network = IPv4Network | IPv6Network
+    from podwire.plugins.attachment import Identity
+    from podwire.plugins.parsed import IPAddress, IPInterface, IPNetwork
 
 _TRIES = 3
-_USUAL = 2  # addresses that most pods have at most
 _SPARED = {4: ("ip", "224.0.0.0/4"), 6: ("ip6", "ff00::/8")}
 
 
-def add(  # noqa: PLR0917
+def add(
     kernel: Kernel,
-    network: str,
-    container_id: str,
-    ifname: str,
-    addresses: Sequence[Address],
-    subnets: Sequence[Network],
+    identity: Identity,
+    owned: Sequence[IPInterface],
+    subnets: Sequence[IPNetwork] | None = None,
 ) -> None:
-    """Masquerade what leaves from ``addresses`` (of either family) to outside of ``subnets``.
+    """Masquerade what leaves from the addresses that an attachment owns to outside of ``subnets``.
 
-    ``subnets`` are the network's own, usually each address's network; multicast is spared as well. One
+    ``subnets`` are the network's own, without them each address's; multicast is spared as well. One
     transaction. Raises KernelError.
     """
-    owner = Owner(network, container_id, ifname)
-    plain = _plain(addresses)
+    owner, plain = _owner(identity), _plain(owned)
     if not plain:
         return
-    chains = chains_of(plain, subnets)
+    chains = chains_of(plain, _subnets(owned, subnets))
     changes = creation(owner, plain, chains)
     for attempt in range(_TRIES):
         try:
@@ -70,18 +57,15 @@ def add(  # noqa: PLR0917
             return
 
 
-def check(  # noqa: PLR0917
+def check(
     kernel: Kernel,
-    network: str,
-    container_id: str,
-    ifname: str,
-    addresses: Sequence[Address],
-    subnets: Sequence[Network],
+    identity: Identity,
+    owned: Sequence[IPInterface],
+    subnets: Sequence[IPNetwork] | None = None,
 ) -> list[str]:
     """What is missing or wrong of what `add` made for the same arguments, in words; empty if it is right."""
-    owner = Owner(network, container_id, ifname)
-    plain = _plain(addresses)
-    chains = chains_of(plain, subnets)
+    owner, plain = _owner(identity), _plain(owned)
+    chains = chains_of(plain, _subnets(owned, subnets))
     faults = [
         f"rules of chain {name} of table inet {ruleset.TABLE} are missing"
         for name in ruleset.missing(kernel.nft, *chains.values())
@@ -93,7 +77,7 @@ def check(  # noqa: PLR0917
 def element_faults(
     kernel: Kernel,
     owner: Owner,
-    addresses: Sequence[IPv4Address | IPv6Address],
+    addresses: Sequence[IPAddress],
     chains: Mapping[int, Chain],
 ) -> list[str]:
     """What is missing or wrong of the elements that `creation` made for the same arguments, in words."""
@@ -111,13 +95,13 @@ def element_faults(
     return faults
 
 
-def remove(kernel: Kernel, container_id: str, ifname: str, network: str = "") -> None:
+def remove(kernel: Kernel, identity: Identity) -> None:
     """Stop masquerading for the attachment, whatever addresses it had and however its network was named.
 
     Success if there is nothing (any more). An address that meanwhile belongs to another attachment keeps its
     element. Raises KernelError.
     """
-    owner = Owner(network, container_id, ifname)
+    owner = _owner(identity)
     for attempt in range(_TRIES):
         changes, _ = removal(kernel, owner)
         if not changes:
@@ -180,91 +164,49 @@ def stale(kernel: Kernel, doomed: Callable[[Element], bool]) -> Changes:
     return changes
 
 
-def chains_of(addresses: Sequence[IPv4Address | IPv6Address], subnets: Sequence[Network]) -> dict[int, Chain]:
+def chains_of(addresses: Sequence[IPAddress], subnets: Sequence[IPNetwork]) -> dict[int, Chain]:
     """The chain that spares ``subnets`` and multicast, for each IP version of the addresses."""
     return {version: _chain(version, subnets) for version in sorted({each.version for each in addresses})}
 
 
-def creation(
-    owner: Owner, addresses: Sequence[IPv4Address | IPv6Address], chains: Mapping[int, Chain]
-) -> Changes:
+def creation(owner: Owner, addresses: Sequence[IPAddress], chains: Mapping[int, Chain]) -> Changes:
     """Have each address masqueraded by the chain of its version; EEXIST if one has an element."""
-    comment, key, count = owner.comment, owner.key, len(addresses)
-    changes = create(
-        MASQUERADE_INDEX,
-        *(
-            Element((key, number), (ruleset.mapped(each), count), comment)
-            for number, each in enumerate(addresses)
-        ),
-    )
+    changes = address_index.creation(MASQUERADE_INDEX, owner, addresses)
     for version, chain in chains.items():
         changes += create(
             MASQUERADE[version],
-            *(Element((each,), chain.name, comment) for each in addresses if each.version == version),
+            *(Element((each,), chain.name, owner.comment) for each in addresses if each.version == version),
         )
     return changes
 
 
-def clearing(kernel: Kernel, owner: Owner, addresses: Sequence[IPv4Address | IPv6Address]) -> Changes:
+def clearing(kernel: Kernel, owner: Owner, addresses: Sequence[IPAddress]) -> Changes:
     """Take away what the attachment has, and what somebody else left behind for these addresses."""
     changes, freed = removal(kernel, owner)
-    left = [each for each in addresses if each not in freed]
-    found = kernel.nft.get_all([(MASQUERADE[each.version], (each,)) for each in left])
-    for each, element in zip(left, found, strict=True):
-        if element is not None:
-            changes += delete(MASQUERADE[each.version], (each,))
+    left = address_index.elements_of(MASQUERADE, (each for each in addresses if each not in freed))
+    for (where, key), element in zip(left, kernel.nft.get_all(left), strict=True):
+        changes += delete(where, key) if element is not None else ()
     return changes
 
 
-def removal(kernel: Kernel, owner: Owner) -> tuple[Changes, set[IPv4Address | IPv6Address]]:
+def removal(kernel: Kernel, owner: Owner) -> tuple[Changes, set[IPAddress]]:
     """Take away what the attachment has; and the addresses that this frees."""
-    held = indexed(kernel, owner)
-    changes = delete(MASQUERADE_INDEX, *(key for key, _ in held))
-    addresses = [address for _, address in held]
-    found = kernel.nft.get_all([(MASQUERADE[each.version], (each,)) for each in addresses])
-    freed = {
-        address
-        for address, element in zip(addresses, found, strict=True)
-        if element is not None and ruleset.place_of(element.comment) == owner.place
-    }
-    for version, where in MASQUERADE.items():
-        changes += delete(where, *((each,) for each in sorted(freed, key=int) if each.version == version))
-    return changes, freed
+    return address_index.removal(kernel, MASQUERADE_INDEX, MASQUERADE, owner)
 
 
-def questions(owner: Owner) -> list[tuple[NamedSet, Fields]]:
-    """What to ask for the elements in the index that an attachment usually has at most."""
-    return [(MASQUERADE_INDEX, (owner.key, number)) for number in range(_USUAL)]
+def _owner(identity: Identity) -> Owner:
+    return Owner(identity.network, identity.container_id, identity.ifname)
 
 
-def indexed(
-    kernel: Kernel, owner: Owner, answers: Sequence[Element | None] | None = None
-) -> list[tuple[Fields, IPv4Address | IPv6Address]]:
-    """The keys in the index that an attachment has, and the addresses.
-
-    ``answers`` are those to `questions`, if they have been asked.
-    """
-    found = list(kernel.nft.get_all(questions(owner)) if answers is None else answers)
-    first = found[0]
-    if first is None or not isinstance(first.value, tuple):
-        return []
-    count = first.value[1]
-    if count > _USUAL:
-        more = range(_USUAL, count)
-        found += kernel.nft.get_all([(MASQUERADE_INDEX, (owner.key, number)) for number in more])
-    return [
-        (each.key, ruleset.unmapped(each.value[0]))
-        for each in found[:count]
-        if each is not None and isinstance(each.value, tuple)
-    ]
+def _plain(owned: Sequence[IPInterface]) -> list[IPAddress]:
+    return list(dict.fromkeys(each.ip for each in owned))
 
 
-def _plain(addresses: Sequence[Address]) -> list[IPv4Address | IPv6Address]:
-    bare = (each.ip if isinstance(each, IPv4Interface | IPv6Interface) else each for each in addresses)
-    return list(dict.fromkeys(bare))
+def _subnets(owned: Sequence[IPInterface], given: Sequence[IPNetwork] | None) -> Sequence[IPNetwork]:
+    return [each.network for each in owned] if given is None else given
 
 
-def _chain(version: int, subnets: Sequence[Network]) -> Chain:
+def _chain(version: int, subnets: Sequence[IPNetwork]) -> Chain:
     own = sorted({each for each in subnets if each.version == version}, key=str)
     protocol, multicast = _SPARED[version]
     if len(own) == 1:

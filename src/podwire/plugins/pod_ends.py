@@ -77,20 +77,13 @@ def make(
     """
     identity, host = ends.identity, kernel.route()
     with undone_on_failure() as undo:
-        try:
-            inside = container.run(lambda: _make_inside(kernel, ends))
-        except KernelError as error:
-            if error.errno != errno.EEXIST:  # of either name: then it is not of our making
-                undo.append(lambda: attachment.detach(kernel, identity))
-            raise
+        inside = container.run(lambda: _make_inside(kernel, ends, undo))
         with inside:
-            undo.append(lambda: attachment.detach(kernel, identity))
             index = devices.index(host, identity.host_end)
             if before_up is not None:
                 before_up(_host_end(host, index, identity))
-            host.send(*_outside(index, ends))
+            addressing.wait_until_up(host, identity.host_end, after=_outside(index, ends))
             addressing.wait_until_up(inside, identity.ifname)
-            addressing.wait_until_up(host, identity.host_end)
             _wait_until_local(inside, ends.ips)
             if ends.bridge is not None and ends.bridge.operstate not in addressing.OPERATIONAL:
                 _wait_for_bridge(host, ends.bridge)
@@ -120,7 +113,7 @@ def _wait_until_local(inside: RouteSocket, ips: Iterable[IPConfig]) -> None:
             time.sleep(_TICK)
 
 
-def _make_inside(kernel: Kernel, ends: Ends) -> RouteSocket:
+def _make_inside(kernel: Kernel, ends: Ends, undo: list[Callable[[], object]]) -> RouteSocket:
     """Make the pair and all of the pod's end in one batch; return a socket in the pod's namespace.
 
     The sysctls come after it, and still before there is a carrier: until the host's end is up nothing is
@@ -128,15 +121,22 @@ def _make_inside(kernel: Kernel, ends: Ends) -> RouteSocket:
     """
     inside = RouteSocket.open()
     try:
-        index = _free_index(inside)
         try:
-            inside.send(_pair(kernel, ends, index), *_within(ends, index))
+            attachment.make_pair(
+                kernel,
+                inside,
+                ends.identity,
+                undo,
+                mac=ends.mac,
+                mtu=ends.mtu,
+                within=lambda index: _within(ends, index),
+            )
         except KernelError as error:
             if error.errno != errno.EACCES or all(ip.family == 4 for ip in ends.ips):
                 raise
             # The namespace came with IPv6 switched off for new interfaces.
             sysctl.write(f"net/ipv6/conf/{ends.identity.ifname}/disable_ipv6", 0)
-            inside.send(*_within(_ipv6_of(ends), index))
+            inside.send(*_within(_ipv6_of(ends), devices.index(inside, ends.identity.ifname)))
         _keep_advertisements_out(ends)
     except BaseException:
         inside.close()
@@ -144,41 +144,16 @@ def _make_inside(kernel: Kernel, ends: Ends) -> RouteSocket:
     return inside
 
 
-def _free_index(inside: RouteSocket) -> int:
-    """The next interface index of a namespace where only the runtime, and in turn, makes interfaces."""
-    index = 2
-    while True:
-        try:
-            devices.name(inside, index)
-        except KernelError as error:
-            if error.errno == errno.ENODEV:
-                return index
-            raise
-        index += 1
-
-
-def _pair(kernel: Kernel, ends: Ends, index: int) -> Message:
-    identity = ends.identity
-    return links.veth(
-        identity.ifname,
-        identity.host_end,
-        index=index,
-        peer_netns=kernel.netns,
-        mac=ends.mac,
-        peer_mac=identity.host_mac,
-        mtu=ends.mtu or None,
-    )
-
-
 def _within(ends: Ends, index: int) -> list[Message]:
-    local = addressing.link_local(ends.mac)
     if ends.bridge is not None:
-        return addressing.requests(index, local, ends.ips, ends.routes)
+        return addressing.requests(index, ends.mac, ends.ips, ends.routes)
     gateways = [parsed.address(gateway) for gateway in dict.fromkeys(ip.gateway for ip in ends.ips)]
     # Appended: another interface of the container may be routed as well.
     reach = [routes.add(ip_network(one), device=index, append=True) for one in gateways if one.version == 4]
     return [
-        *addressing.requests(index, local, ends.ips, ends.routes, prefix_routes=False, before_routes=reach),
+        *addressing.requests(
+            index, ends.mac, ends.ips, ends.routes, prefix_routes=False, before_routes=reach
+        ),
         *(neighbours.add(index, one, ends.identity.host_mac) for one in gateways),
     ]
 

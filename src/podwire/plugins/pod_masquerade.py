@@ -15,7 +15,7 @@ import msgspec
 
 from podwire.kernel.nftset import Element
 from podwire.kernel.nftwrite import Changes, create, delete
-from podwire.plugins import masquerade, ruleset
+from podwire.plugins import address_index, masquerade, ruleset
 from podwire.plugins.parsed import IPNetwork
 from podwire.plugins.ruleset import MASQUERADE, MASQUERADE_INDEX, POD_NETWORKS, PODS, Chain, Owner
 
@@ -59,25 +59,18 @@ def outward(subnets: Sequence[IPNetwork], spared: Sequence[IPNetwork]) -> Outwar
 
 def creation(owner: Owner, addresses: Sequence[Address]) -> Changes:
     """Have the addresses masqueraded; EEXIST if one is already."""
-    comment, key, count = owner.comment, owner.key, len(addresses)
-    changes = create(
-        MASQUERADE_INDEX,
-        *(
-            Element((key, number), (ruleset.mapped(each), count), comment)
-            for number, each in enumerate(addresses)
-        ),
-    )
+    changes = address_index.creation(MASQUERADE_INDEX, owner, addresses)
     for version, where in PODS.items():
-        own = [Element((each,), None, comment) for each in addresses if each.version == version]
+        own = [Element((each,), None, owner.comment) for each in addresses if each.version == version]
         changes += create(where, *own)
     return changes
 
 
 def removal(kernel: Kernel, owner: Owner, answers: Sequence[Element | None] | None = None) -> Changes:
-    """Take away what the attachment has, also if `masquerade` made it; ``answers`` as for its `indexed`."""
-    indexed = masquerade.indexed(kernel, owner, answers)
-    changes = delete(MASQUERADE_INDEX, *(key for key, _ in indexed))
-    wanted = [(maps[address.version], (address,)) for _, address in indexed for maps in (PODS, MASQUERADE)]
+    """Take away what the attachment has, also if `masquerade` made it; ``answers`` as for `entries`."""
+    held = address_index.entries(kernel, MASQUERADE_INDEX, owner, answers)
+    changes = delete(MASQUERADE_INDEX, *(key for key, _ in held))
+    wanted = [(maps[address.version], (address,)) for _, address in held for maps in (PODS, MASQUERADE)]
     for (where, place), element in zip(wanted, kernel.nft.get_all(wanted), strict=True):
         if element is not None and ruleset.place_of(element.comment) == owner.place:
             changes += delete(where, place)
@@ -88,7 +81,7 @@ def leftovers(kernel: Kernel, owner: Owner, addresses: Sequence[Address]) -> tup
     """Take away elements that are there for these addresses; and those of them that other networks have."""
     changes: Changes = ()
     foreign = []
-    own = dict(masquerade.indexed(kernel, owner)).values()
+    own = dict(address_index.entries(kernel, MASQUERADE_INDEX, owner)).values()
     wanted = [(maps[each.version], (each,)) for each in addresses for maps in (PODS, MASQUERADE)]
     for (where, place), element in zip(wanted, kernel.nft.get_all(wanted), strict=True):
         if element is None or (place[0] in own and ruleset.place_of(element.comment) == owner.place):

@@ -18,13 +18,13 @@ from podwire.kernel import nftwrite
 from podwire.kernel.nft import NftError
 from podwire.kernel.nftset import Element
 from podwire.kernel.nftwrite import Changes
-from podwire.plugins import masquerade, pod_masquerade, portmap, ruleset, spoofing
+from podwire.plugins import address_index, pod_masquerade, portmap, ruleset, spoofing
 from podwire.plugins import portmap_elements as elements
 from podwire.plugins.failures import KERNEL
 from podwire.plugins.hostports import HostPort
 from podwire.plugins.pod_masquerade import Outward
 from podwire.plugins.portmap_elements import Held
-from podwire.plugins.ruleset import LOCALNET, PORTMAP_INDEX, Chain, Owner
+from podwire.plugins.ruleset import LOCALNET, MASQUERADE_INDEX, PORTMAP_INDEX, Chain, Owner
 from podwire.plugins.spoofing import Source
 
 if TYPE_CHECKING:
@@ -156,7 +156,11 @@ def remove(kernel: Kernel, owner: Owner, localnet: Iterable[str], deadline: floa
     """Remove whatever the attachment has; return the host ports that it had. Success if there is nothing."""
     for attempt in range(_TRIES):
         has_ports, has_source, *masqueraded = kernel.nft.get_all(
-            [(PORTMAP_INDEX, (owner.key, 0)), (spoofing.INDEX, (owner.key, 0)), *masquerade.questions(owner)]
+            [
+                (PORTMAP_INDEX, (owner.key, 0)),
+                (spoofing.INDEX, (owner.key, 0)),
+                *address_index.questions(MASQUERADE_INDEX, owner),
+            ]
         )
         if not (has_ports or masqueraded[0] or has_source):
             return []

@@ -35,6 +35,7 @@ from podwire.plugins import (
     attachment,
     bridge_device,
     hostports,
+    localnet,
     parsed,
     pod_ends,
     pod_leases,
@@ -196,7 +197,7 @@ def add(request: Request[Anything], kernel: Kernel) -> Result:
         undo.append(lambda: attachment.detach(kernel, identity))
         bridge_device.enable_forwarding(kernel, {ip.family for ip in ips})
         if bridge is not None and rules.localnet:
-            portmap.open_localnet(kernel, bridge.name)
+            localnet.let_out(kernel, bridge.name)
         portmap.forget_flows(kernel, ports)
     interfaces = (
         *((Interface(bridge.name, bridge.mac, mtu),) if bridge is not None else ()),
@@ -249,7 +250,7 @@ def check(request: Request[Anything], kernel: Kernel) -> None:
         inside = verification.container_end(container, request.ifname, result)
         if bridge is None:
             pod_ends.verify_gateways(container, ends)
-        _check_mtu(kernel, network, inside.mtu, request.ifname)
+        _check_mtu(kernel, network, result, inside, ends.identity.host_end)
         faults = pod_rules.faults(kernel, rules)
         faults += shaping.check(kernel, ends.identity, link, pod_network.limits(request, network))
         faults += _sysctl_faults(kernel, ends, rules)
@@ -257,13 +258,26 @@ def check(request: Request[Anything], kernel: Kernel) -> None:
         raise CNIError(f"{_WHAT}: {'; '.join(faults)}", code=KERNEL)
 
 
-def _check_mtu(kernel: Kernel, network: Network, mtu: int, ifname: str) -> None:
+def _check_mtu(kernel: Kernel, network: Network, result: Result, inside: Link, host_end: str) -> None:
     settings = network.settings
-    wanted = _mtu(kernel, network)
-    if mtu != wanted:
+    wanted, why = _mtu(kernel, network), ""
+    tuned = _tuned_mtu(result, inside.name, host_end)
+    if tuned:
+        wanted, why = tuned, "prevResult says"
+    if inside.mtu == wanted:
+        return
+    if not why:
         found = None if settings.mtu else uplink.find(kernel.route(), settings.uplink)
         why = "mtu says" if settings.mtu else f"uplink {found.name} allows" if found else "want"
-        raise CNIError(f"interface {ifname}: has MTU {mtu}, {why} {wanted}", code=KERNEL)
+    raise CNIError(f"interface {inside.name}: has MTU {inside.mtu}, {why} {wanted}", code=KERNEL)
+
+
+def _tuned_mtu(result: Result, ifname: str, host_end: str) -> int:
+    """The MTU that a later plugin of the chain (tuning) gave the pod's end, other than we did; 0 for none."""
+    index = result.interface_index(ifname)
+    own = result.interfaces[index].mtu if index is not None else 0
+    given = next((one.mtu for one in result.interfaces if one.name == host_end and not one.sandbox), 0)
+    return own if own and given and own != given else 0
 
 
 def _check_bridge(kernel: Kernel, network: Network, result: Result, ifname: str) -> Link | None:
@@ -323,7 +337,7 @@ def mend(request: Request[Anything], kernel: Kernel) -> list[str]:
             mended += short
         mended += bridge_device.enable_forwarding(kernel, {ip.family for ip in ends.ips})
         if bridge is not None and rules.localnet:
-            portmap.open_localnet(kernel, bridge.name)
+            localnet.let_out(kernel, bridge.name)
     return mended
 
 

@@ -18,7 +18,6 @@ import hashlib
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from ipaddress import IPv4Address, IPv6Address
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,22 +25,22 @@ import msgspec
 from podwire.cni import fields
 from podwire.cni.errors import CNIError, InvalidConfig, NotAvailable
 from podwire.cni.plugin import Plugin, Request, Result
-from podwire.kernel import conntrack, links, nftwrite, outgoing, sysctl
+from podwire.kernel import conntrack, nftwrite, outgoing
 from podwire.kernel.errors import KernelError
 from podwire.kernel.host import Kernel
 from podwire.kernel.nft import NftError
 from podwire.kernel.nftset import Element
-from podwire.plugins import conditions, hostports, parsed, reference_rules, ruleset
+from podwire.plugins import conditions, hostports, localnet, parsed, reference_rules, ruleset
 from podwire.plugins import portmap_elements as elements
-from podwire.plugins.failures import told
+from podwire.plugins.failures import mended, told
 from podwire.plugins.hostports import HostPort, Pod
+from podwire.plugins.localnet import away
 from podwire.plugins.portmap_elements import Held
 from podwire.plugins.reference_rules import Whose
 from podwire.plugins.ruleset import LOCALNET, PORTMAP_INDEX, TARGET_ANY, TARGET_AT, Chain, Owner
 
 if TYPE_CHECKING:
     from podwire.kernel.conntrack import Flow
-    from podwire.kernel.netns import Netns
 
 HOST_PORT_WRONG = 102
 _UDP = 17
@@ -98,10 +97,10 @@ def add(request: Request[Anything], kernel: Kernel) -> Result:
         _make(request, kernel, owner, ports, chains, device=device)
         try:
             if device:
-                open_localnet(kernel, device)
+                localnet.let_out(kernel, device)
             forget_flows(kernel, ports)
         except KernelError:
-            _release(kernel, owner, request.deadline)
+            _release(request, kernel, owner)
             raise
     return result
 
@@ -125,7 +124,7 @@ def check(request: Request[Anything], kernel: Kernel) -> None:
         if kernel.nft.get(PORTMAP_INDEX, (owner.key, 0)) is None:
             faults.append(f"the host ports are not in {PORTMAP_INDEX.name}")
         device = _localnet(kernel, options, ports)
-        if device and sysctl.read(f"net/ipv4/conf/{device}/route_localnet", _away(kernel)).strip() != "1":
+        if device and not localnet.is_open(kernel, device):
             faults.append(f"route_localnet of {device} is off")
         if faults and reference_rules.there(kernel, reference_rules.HOST_PORTS, _reference(request)):
             return
@@ -140,21 +139,14 @@ def _reference(request: Request[Anything]) -> Whose:
 
 def mend(request: Request[Anything], kernel: Kernel) -> list[str]:
     """Make host ports again whose elements or rules somebody took away; tell what was missing."""
-    try:
-        check(request, kernel)
-    except CNIError as error:
-        if error.code != HOST_PORT_WRONG:
-            raise
-        add(request, kernel)
-        return [error.msg]
-    return []
+    return mended(lambda: check(request, kernel), lambda: add(request, kernel), HOST_PORT_WRONG)
 
 
 def delete(request: Request[Anything], kernel: Kernel) -> None:
     """Remove the attachment's host ports and the UDP flows through them, whatever the configuration says."""
     with told("portmap"):
         owner = Owner(request.name, request.container_id, request.ifname)
-        if _release(kernel, owner, request.deadline):
+        if _release(request, kernel, owner):
             return
         if reference_rules.remove(kernel, reference_rules.HOST_PORTS, _reference(request)):
             _forget_translated(kernel, request)
@@ -167,7 +159,7 @@ def _forget_translated(kernel: Kernel, request: Request[Anything]) -> None:
             protocol=_UDP,
             reply_source=parsed.interface(ip.address).ip,
             where=lambda flow: flow.destination != flow.reply_source,
-            netns=_away(kernel),
+            netns=away(kernel),
         )
 
 
@@ -187,6 +179,7 @@ def gc(request: Request[Anything], kernel: Kernel) -> None:
             if changes:
                 ruleset.run(kernel.nft, "", changes + elements.unmark(kernel, held))
         forget_answers(kernel, held)
+        localnet.sweep(kernel)
         ruleset.sweep(kernel.nft)
         containers = {each.container_id for each in valid}
         reference_rules.collect(kernel, reference_rules.HOST_PORTS, request.name, containers)
@@ -248,31 +241,8 @@ def _localnet(kernel: Kernel, options: Settings, ports: Iterable[HostPort]) -> s
     if not (options.snat or options.masqAll):
         return ""
     target = next((each.target for each in ports if each.loopback), None)
-    if target is None:
-        return ""
-    try:
-        found = outgoing.lookup(kernel.route(), target)
-    except KernelError as error:
-        if error.errno not in {errno.ENETUNREACH, errno.EHOSTUNREACH}:
-            raise
-        # A network without a way from the host: others reach the pod, if at all, by another router.
-        return ""
-    link = links.get(kernel.route(), found.device) if found.device and not found.local else None
+    link = localnet.towards(kernel, target) if target is not None else None
     return link.name if link else ""
-
-
-def _away(kernel: Kernel) -> Netns | None:
-    """The host's namespace, or None if the calling thread is in it: to enter it costs a thread."""
-    here = Path("/proc/thread-self/ns/net").stat()
-    return None if (here.st_dev, here.st_ino) == kernel.netns.identity else kernel.netns
-
-
-def open_localnet(kernel: Kernel, device: str) -> None:
-    """Let 127.0.0.0/8 out of an interface."""
-    key = f"net/ipv4/conf/{device}/route_localnet"
-    # Writing takes the lock of the whole network configuration, even if nothing changes.
-    if sysctl.read(key, _away(kernel)).strip() != "1":
-        sysctl.write(key, "1", _away(kernel))
 
 
 def _make(
@@ -326,14 +296,14 @@ def _blame_conditions(request: Request[Anything], error: NftError) -> None:
             raise InvalidConfig(f"{field}: nftables refuses it (it is {value!r})", error.detail) from error
 
 
-def _release(kernel: Kernel, owner: Owner, deadline: float) -> bool:
+def _release(request: Request[Anything], kernel: Kernel, owner: Owner) -> bool:
     """Remove what the attachment has; False if it had nothing."""
     for attempt in range(_TRIES):
         held = elements.held_by(kernel, owner)
         if not held:
             return attempt > 0
         partly = any(each.address is not None for each in held)
-        lock: AbstractContextManager[None] = ruleset.exclusive(deadline) if partly else nullcontext()
+        lock: AbstractContextManager[None] = ruleset.exclusive(request.deadline) if partly else nullcontext()
         with lock:
             try:
                 ruleset.run(kernel.nft, "", elements.removal(kernel, owner, held))
@@ -343,6 +313,7 @@ def _release(kernel: Kernel, owner: Owner, deadline: float) -> bool:
                     raise
                 continue
         forget_answers(kernel, held)
+        localnet.close_own(kernel, request, held)
         break
     return True
 
@@ -368,7 +339,7 @@ def forget_flows(kernel: Kernel, ports: Iterable[HostPort]) -> None:
                 original_destination=each.address,
                 original_port=each.port,
                 where=here,
-                netns=_away(kernel),
+                netns=away(kernel),
             )
 
 
@@ -382,5 +353,5 @@ def forget_answers(kernel: Kernel, held: Iterable[Held]) -> None:
                 return flow.destination_port == port and flow.destination != flow.reply_source
 
             conntrack.delete(
-                protocol=_UDP, reply_source=address, reply_port=port, where=through, netns=_away(kernel)
+                protocol=_UDP, reply_source=address, reply_port=port, where=through, netns=away(kernel)
             )

@@ -80,15 +80,7 @@ def add(request: Request[Config], kernel: Kernel) -> Result:
 def _masquerade(kernel: Kernel, identity: Identity, ips: Sequence[IPConfig]) -> None:
     from podwire.plugins import masquerade
 
-    owned = [parsed.interface(ip.address) for ip in ips]
-    masquerade.add(
-        kernel,
-        identity.network,
-        identity.container_id,
-        identity.ifname,
-        [one.ip for one in owned],
-        [one.network for one in owned],
-    )
+    masquerade.add(kernel, identity, [parsed.interface(ip.address) for ip in ips])
 
 
 def _unmasquerade(request: Request[Config], kernel: Kernel) -> None:
@@ -97,7 +89,7 @@ def _unmasquerade(request: Request[Config], kernel: Kernel) -> None:
     from podwire.plugins import masquerade
 
     try:
-        masquerade.remove(kernel, request.container_id, request.ifname, request.name)
+        masquerade.remove(kernel, sublink.identity_of(request))
     except NftUnavailable:
         # Where nftables cannot be reached, nothing was made by it either, unless it was asked for.
         if request.config.ipMasq:
@@ -108,15 +100,7 @@ def _unmasqueraded(kernel: Kernel, identity: Identity, ips: Sequence[IPConfig]) 
     """Return what is missing of the masquerading, in words."""
     from podwire.plugins import masquerade
 
-    owned = [parsed.interface(ip.address) for ip in ips]
-    return masquerade.check(
-        kernel,
-        identity.network,
-        identity.container_id,
-        identity.ifname,
-        [one.ip for one in owned],
-        [one.network for one in owned],
-    )
+    return masquerade.check(kernel, identity, [parsed.interface(ip.address) for ip in ips])
 
 
 def check(request: Request[Config], kernel: Kernel) -> None:

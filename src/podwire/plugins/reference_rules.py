@@ -3,7 +3,8 @@
 Their ipMasq and portmap make, for each container, an iptables chain named by a digest of network and
 container ID, and jumps to it whose comment has both; from 1.6 on, by choice, rules in nftables tables of
 their own. Rules of iptables-nft are nftables' own and changed as such. Those of iptables-legacy need that
-program, which the reference plugins have used as well; it is run only where such tables are in use.
+program, which the reference plugins have used as well; it is run only where such tables are in use. Their
+firewall lets single addresses pass, and names nobody.
 
 Looking whether there are any costs one system call, and is done only for what we have nothing of.
 """
@@ -18,12 +19,14 @@ import threading
 import weakref
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import msgspec
 
 from podwire.kernel import nft_foreign
+from podwire.kernel.attributes import attribute
 from podwire.kernel.errors import KernelError
 from podwire.kernel.nft import NetfilterSocket
 from podwire.kernel.nft_foreign import Chain, ForeignRule
@@ -31,7 +34,10 @@ from podwire.kernel.nft_foreign import Chain, ForeignRule
 if TYPE_CHECKING:
     from podwire.kernel.host import Kernel
 
+Address = IPv4Address | IPv6Address
+
 _CHAIN_BYTES = 28
+_FORWARD = "CNI-FORWARD"
 _TRIES = 3
 _SECONDS = 10.0
 _FAMILIES = {"ip": ("ip_tables_names", "iptables"), "ip6": ("ip6_tables_names", "ip6tables")}
@@ -179,6 +185,56 @@ def there(kernel: Kernel, kind: Kind, whose: Whose) -> bool:
     )
 
 
+def let_pass(kernel: Kernel, addresses: Sequence[Address]) -> bool:
+    """Tell whether firewall lets all of these addresses pass by rules of iptables. Raises KernelError."""
+    there = _existing(kernel, _passes(addresses))
+    found: set[Address] = set()
+    if there:
+        with _socket(kernel) as sock:
+            for chain in there:
+                held = [rule.raw for rule in nft_foreign.rules(sock, chain)]
+                found |= {each for each in addresses if any(_operand(each) in raw for raw in held)}
+    for family in _legacy(kernel, "filter"):
+        words = _saved(kernel, family, _FORWARD, "filter")
+        found |= {each for each in addresses if any(_prefix(each) in line.split() for line in words)}
+    return bool(addresses) and found == set(addresses)
+
+
+def remove_passes(kernel: Kernel, addresses: Sequence[Address]) -> None:
+    """Remove the rules of iptables by which firewall lets these addresses pass. Raises KernelError."""
+    there = _existing(kernel, _passes(addresses))
+    if there:
+        with _socket(kernel) as sock:
+            for chain in there:
+                doomed = [
+                    rule
+                    for rule in nft_foreign.rules(sock, chain)
+                    if any(_operand(each) in rule.raw for each in addresses)
+                ]
+                nft_foreign.remove(sock, doomed)
+    for family in _legacy(kernel, "filter"):
+        for line in _saved(kernel, family, _FORWARD, "filter"):
+            words = line.split()
+            if words[:1] == ["-A"] and any(_prefix(each) in words for each in addresses):
+                _iptables(kernel, family, "-D", *words[1:], table="filter")
+
+
+def _passes(addresses: Sequence[Address]) -> list[Chain]:
+    families = {4: "ip", 6: "ip6"}
+    return [
+        Chain(families[version], "filter", _FORWARD) for version in sorted({a.version for a in addresses})
+    ]
+
+
+def _operand(address: Address) -> bytes:
+    """What a rule that compares something with an address has in its bytes (NFTA_DATA_VALUE)."""
+    return attribute(1, address.packed)
+
+
+def _prefix(address: Address) -> str:
+    return f"{address}/{address.max_prefixlen}"
+
+
 def collect(kernel: Kernel, kind: Kind, network: str, valid: Collection[str]) -> None:
     """Remove the rules of a network's containers whose IDs are not valid. Raises KernelError.
 
@@ -221,12 +277,12 @@ def _socket(kernel: Kernel) -> Iterator[NetfilterSocket]:
         yield sock
 
 
-def _legacy(kernel: Kernel) -> list[str]:
-    """The families whose nat table iptables-legacy uses in the host's namespace."""
+def _legacy(kernel: Kernel, table: str = "nat") -> list[str]:
+    """The families of which iptables-legacy uses a table in the host's namespace."""
     with _legacy_lock:
         files = _legacy_names.get(kernel)
         opened = kernel.netns.run(_open_legacy_names) if files is None else files
-        found = [family for family, fd in opened if b"nat\n" in os.pread(fd, 4096, 0)]
+        found = [family for family, fd in opened if f"{table}\n".encode() in os.pread(fd, 4096, 0)]
         if files is None and len(opened) == len(_FAMILIES):
             _legacy_names[kernel] = opened
             for _, fd in opened:
@@ -261,12 +317,14 @@ def _removed_legacy(kernel: Kernel, family: str, kind: Kind, chain: str) -> bool
     return True
 
 
-def _saved(kernel: Kernel, family: str, chain: str) -> list[str]:
+def _saved(kernel: Kernel, family: str, chain: str, table: str = "nat") -> list[str]:
     """The rules of a chain as iptables-save prints them; none if it, or the program, is not there."""
-    return _iptables(kernel, family, "-S", chain, may_fail=True).splitlines()
+    return _iptables(kernel, family, "-S", chain, table=table, may_fail=True).splitlines()
 
 
-def _iptables(kernel: Kernel, family: str, *arguments: str, may_fail: bool = False) -> str:
+def _iptables(
+    kernel: Kernel, family: str, *arguments: str, table: str = "nat", may_fail: bool = False
+) -> str:
     import shutil
     import subprocess
 
@@ -274,7 +332,7 @@ def _iptables(kernel: Kernel, family: str, *arguments: str, may_fail: bool = Fal
     program = shutil.which(f"{name}-legacy") or shutil.which(name)
     if program is None:
         return ""  # whoever uses legacy tables here, it was not the reference plugins
-    command = [program, "-w", "5", "-t", "nat", *arguments]
+    command = [program, "-w", "5", "-t", table, *arguments]
 
     def run() -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)

@@ -50,7 +50,7 @@ def make(kernel: Kernel, container: Netns, pair: Pair) -> None:
         inside.send(
             *addressing.requests(
                 index,
-                addressing.link_local(pair.mac),
+                pair.mac,
                 pair.ips,
                 pair.routes,
                 announce=bool(pair.ips),

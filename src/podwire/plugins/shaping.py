@@ -15,6 +15,7 @@ import errno
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from ipaddress import IPv4Network, IPv6Network
 from typing import TYPE_CHECKING
 
@@ -184,7 +185,7 @@ def _make_ifb(kernel: Kernel, identity: Identity, host_end: Link, undo: list[Cal
             host.send(links.ifb(name, mac=mac, mtu=host_end.mtu or None, txqlen=queue))
         except KernelError as error:
             if error.errno != errno.EEXIST:
-                undo.append(lambda name=name: _discard(kernel, name, mac))  # type: ignore[misc]
+                undo.append(partial(_discard, kernel, name, mac))
                 raise
             other = links.get(host, name, details=False)
             if other is not None and _owns(identity, other):
@@ -194,7 +195,7 @@ def _make_ifb(kernel: Kernel, identity: Identity, host_end: Link, undo: list[Cal
                 ) from error
             taken.append(f"{name} ({other.alias or other.kind if other is not None else 'gone'})")
             continue
-        undo.append(lambda name=name: _discard(kernel, name, mac))  # type: ignore[misc]
+        undo.append(partial(_discard, kernel, name, mac))
         index = devices.index(host, name)
         return Link(index, name, "ifb", mac=mac, mtu=host_end.mtu, alias=identity.alias)
     raise CNIError(f"the names for an ifb are taken: {', '.join(taken)}", code=KERNEL)

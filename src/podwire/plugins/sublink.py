@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from ipaddress import IPv6Interface
 from pathlib import Path
 from typing import Any
@@ -334,7 +335,7 @@ def gc(request: Request[Any], kind: str) -> None:
     errors: list[CNIError] = []
     for container in containers():
         with container:
-            attempt(errors, kind, lambda inside=container: _collect(inside, kind, marks, keep))  # type: ignore[misc]
+            attempt(errors, kind, partial(_collect, container, kind, marks, keep))
     # An address whose link may still be there must not be given again.
     if request.ipam_type and not errors:
         attempt(errors, kind, lambda: request.delegate(request.ipam_type))

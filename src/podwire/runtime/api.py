@@ -172,6 +172,8 @@ class ContainerConfig:
     annotations: Mapping[str, str] = field(default_factory=dict)
     log_path: str = ""
     stdin: bool = False
+    stdin_once: bool = False
+    """The program's stdin ends with the first client's that is attached to it."""
     tty: bool = False
 
 
@@ -316,6 +318,13 @@ class RuntimeService(Protocol):
         size: tuple[int, int] | None = None,
     ) -> ExecSession:
         """Run a program inside with open streams; ``size`` is its terminal's at the start: columns, rows."""
+
+    async def attach(self, container_id: str, *, stdin: bool = False) -> ExecSession:
+        """Join the streams of the container's own program: what it writes from now on, and its stdin.
+
+        Without ``stdin`` in its configuration nothing can be written. ``close`` leaves the program running;
+        ``wait`` gives its exit code, or 0 when the session ends before, with the caller's input.
+        """
 
     def events(self) -> AsyncIterator[ContainerEvent]:
         """GetContainerEvents: what happens from the call on, until the iterator is closed."""

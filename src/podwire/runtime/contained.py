@@ -8,10 +8,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from podwire.runtime import atomic, launch, linux
+from podwire.runtime.attached import Attached
 from podwire.runtime.logs import LogFile, Stream
 from podwire.runtime.loop import Loop, Timer
 
@@ -105,7 +106,13 @@ class Contained:
         self._changed = changed
         self._log: LogFile | None = None
         self._streams: dict[int, list[Stream]] = {}
-        self._stdin = -1
+        self._numbers: dict[int, int] = {}
+        """Of the descriptors in ``_streams``: 1 for stdout and a terminal, 2 for stderr."""
+        self._held_up: set[int] = set()
+        """Those that are not read because a client is behind."""
+        self._clients: list[Attached] = []
+        self.stdin = -1
+        """Where the program's input goes, if it has any."""
         self._report = -1
         self._said = b""
         self._started: list[Answer] = []
@@ -147,6 +154,7 @@ class Contained:
             opened += (report, said)
             pid, mount = self._namespaces.fork()
         except OSError:
+            self.stdin = -1
             for fd in opened:
                 os.close(fd)
             raise
@@ -174,20 +182,26 @@ class Contained:
             ours, theirs = os.openpty()
             opened += (ours, theirs)
             os.set_blocking(ours, False)
+            if self._config["stdin"]:
+                self.stdin = os.dup(ours)
+                opened.append(self.stdin)
+            self._numbers[ours] = 1
             return {ours: streams("stdout")}, [theirs, theirs, theirs]
         if self._config["stdin"]:
-            stdin, self._stdin = os.pipe2(os.O_CLOEXEC)
-            opened += (stdin, self._stdin)
+            stdin, self.stdin = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(self.stdin, False)
+            opened += (stdin, self.stdin)
         else:
             stdin = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
             opened.append(stdin)
         result: dict[int, list[Stream]] = {}
         theirs_all = [stdin]
-        for name in ("stdout", "stderr"):
+        for number, name in enumerate(("stdout", "stderr"), 1):
             ours, theirs = os.pipe2(os.O_CLOEXEC)
             opened += (ours, theirs)
             os.set_blocking(ours, False)
             result[ours] = streams(name)
+            self._numbers[ours] = number
             theirs_all.append(theirs)
         return result, theirs_all
 
@@ -202,10 +216,71 @@ class Contained:
         for stream in self._streams[fd]:
             stream.feed(data) if data else stream.end()
         if not data:
+            self._close_output(fd)
+            return False
+        for client in list(self._clients):
+            client.give(self._numbers[fd], data)
+        if any(client.behind for client in self._clients):
+            self._hold_up()
+        return True
+
+    def _close_output(self, fd: int) -> None:
+        if fd in self._held_up:
+            self._held_up.discard(fd)
+        else:
             self._loop.forget(fd)
-            os.close(fd)
-            del self._streams[fd]
-        return bool(data)
+        os.close(fd)
+        del self._streams[fd]
+
+    def _hold_up(self) -> None:
+        for fd in self._streams.keys() - self._held_up:
+            self._loop.forget(fd)
+            self._held_up.add(fd)
+
+    def resume(self) -> None:
+        """A client has taken what held the program up, or has gone."""
+        if any(client.behind for client in self._clients):
+            return
+        held, self._held_up = self._held_up, set()
+        for fd in held:
+            self._loop.watch(fd, functools.partial(self._pump, fd))
+
+    def attach(
+        self,
+        streams: Sequence[int],
+        *,
+        stdin: bool,
+        stall: float,
+        ended: Callable[[int], None],
+        gone: Callable[[], None],
+    ) -> Attached:
+        """Join a client to its streams, see Attached. Raises StartFailure or OSError."""
+        if not self.running:
+            raise launch.StartFailure("it does not run")
+        made = Attached(self, streams, stdin=stdin, stall=stall, loop=self._loop, ended=ended, gone=gone)
+        self._clients.append(made)
+        return made
+
+    def detach(self, client: Attached) -> None:
+        """That client has gone."""
+        if client in self._clients:
+            self._clients.remove(client)
+        client.close()
+
+    def input_ended(self) -> None:
+        """A client's input has ended: with ``stdin_once`` so has the program's, unless it is a terminal."""
+        if self._config.get("stdin_once") and not self._config["tty"]:
+            self._close_stdin()
+
+    def _close_stdin(self) -> None:
+        if self.stdin >= 0:
+            os.close(self.stdin)
+            self.stdin = -1
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Set the size of its terminal; nothing without one. OSError."""
+        if self._config["tty"] and self._streams:
+            launch.set_size(next(iter(self._streams)), columns, rows)
 
     def _on_report(self) -> None:
         """The child has written why it failed, or exec(2) has closed its end."""
@@ -258,17 +333,15 @@ class Contained:
         for fd in list(self._streams):
             while self._pump(fd):
                 pass
-        for fd, streams in self._streams.items():
+        for fd, streams in list(self._streams.items()):
             # Somebody outside the container holds the other end; the program itself has ended.
             for stream in streams:
                 stream.end()
-            self._loop.forget(fd)
-            os.close(fd)
-        self._streams = {}
-        for fd in (self._stdin, self.mount_namespace):
-            if fd >= 0:
-                os.close(fd)
-        self._stdin = self.mount_namespace = -1
+            self._close_output(fd)
+        self._close_stdin()
+        if self.mount_namespace >= 0:
+            os.close(self.mount_namespace)
+            self.mount_namespace = -1
         if self._log is not None:
             if self._log.lost:
                 complain(f"{self._log.path}: {self._log.lost} bytes lost: {self._log.error}")
@@ -290,6 +363,8 @@ class Contained:
         )
         self._save()
         self._changed(self)
+        for client in self._clients:
+            client.end(exit_code)
         self._tell(self._started, {"error": {"code": "FailedPrecondition", "message": message}})
         self._tell(self._stopped, {"ok": {}})
 

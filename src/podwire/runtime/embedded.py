@@ -7,6 +7,7 @@ import fcntl
 import logging
 import os
 import time
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import podwire
 from podwire.cni.config import NetworkConfigList
 from podwire.kernel.errors import KernelError
 from podwire.plugins.repair import Repairer
-from podwire.runtime import checks, logs
+from podwire.runtime import attached, checks, logs
 from podwire.runtime.api import (
     ContainerConfig,
     ContainerEvent,
@@ -69,10 +70,12 @@ class EmbeddedRuntime:
         repair_seconds: float = REPAIR_SECONDS,
         log_limit: int = logs.SIZE_LIMIT,
         log_files: int = logs.FILES,
+        attach_stall: float = attached.STALLED_SECONDS,
     ) -> None:
         """``repairer`` looks after the networks of what runs, every ``repair_seconds``.
 
         ``log_limit``: bytes of a log file before it is rotated; ``log_files``: how many are kept.
+        ``attach_stall``: seconds after which an attached client that takes nothing is let go.
         """
         self._places = Places(Path(root).absolute(), Path(run_dir).absolute())
         self._tools = Tools(
@@ -83,6 +86,7 @@ class EmbeddedRuntime:
             pool=ThreadPoolExecutor(THREADS, "podwire-runtime"),
             log_limit=log_limit,
             log_files=log_files,
+            attach_stall=attach_stall,
         )
         self._sandboxes: dict[str, Sandbox] = {}
         self._problems: list[str] = []
@@ -429,19 +433,36 @@ class EmbeddedRuntime:
         size: tuple[int, int] | None = None,
     ) -> Session:
         await self.open()
+        if not command:
+            subject = _subject(self._container(container_id)[1].record.config)
+            raise RuntimeFault(Code.INVALID_ARGUMENT, subject, "exec: no command")
+        return await self._session(
+            container_id,
+            "exec",
+            lambda session, run: session.start(run, container_id, command, stdin, tty, size=size),
+        )
+
+    async def attach(self, container_id: str, *, stdin: bool = False) -> Session:
+        """See RuntimeService."""
+        await self.open()
+        return await self._session(
+            container_id, "attach", lambda session, run: session.attach(run, container_id, stdin=stdin)
+        )
+
+    async def _session(
+        self, container_id: str, what: str, begin: Callable[[Session, Path], Awaitable[None]]
+    ) -> Session:
+        """A session with the supervisor of a container that runs."""
         sandbox, container = self._container(container_id)
         subject = _subject(container.record.config)
-        if not command:
-            raise RuntimeFault(Code.INVALID_ARGUMENT, subject, "exec: no command")
         if container.state.state is not ContainerState.RUNNING:
             raise RuntimeFault(Code.FAILED_PRECONDITION, subject, "it does not run")
         sandbox.shim()
         session = Session(subject)
         try:
-            run = self._places.run(sandbox.record.id)
-            await session.start(run, container_id, command, stdin, tty, size=size)
+            await begin(session, self._places.run(sandbox.record.id))
         except OSError as error:
-            raise RuntimeFault(Code.UNAVAILABLE, subject, f"exec: {error}") from error
+            raise RuntimeFault(Code.UNAVAILABLE, subject, f"{what}: {error}") from error
         return session
 
     def events(self) -> EventStream:

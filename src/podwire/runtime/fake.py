@@ -347,6 +347,13 @@ class FakeRuntime:
         self.sessions.append(session)
         return session
 
+    async def attach(self, container_id: str, *, stdin: bool = False) -> ExecSession:
+        """See the interface; the session echoes what is written, if the container has a stdin."""
+        await self._enter("attach", self._container(container_id).metadata.name)
+        session = FakeExec(ExecResult(b"", b"", 0), True)
+        self.sessions.append(session)
+        return session
+
     def events(self) -> AsyncIterator[ContainerEvent]:
         """See the interface."""
         queue: asyncio.Queue[ContainerEvent | None] = asyncio.Queue()

@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import stat
+import struct
 import termios
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
@@ -145,6 +146,11 @@ def bind(mount: Bind) -> None:
         raise StartFailure(
             f"mount {mount.target}: {mount.source}: {os.strerror(error.errno or 0)}"
         ) from error
+
+
+def set_size(terminal: int, columns: int, rows: int) -> None:
+    """Set a terminal's size, by either end of it; OSError."""
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
 def reset_signals() -> None:

@@ -65,6 +65,7 @@ class Tools:
     pool: ThreadPoolExecutor
     log_limit: int
     log_files: int
+    attach_stall: float
 
     async def run(self, function: Callable[..., T], *args: Any) -> T:
         """Call what may block in a thread."""
@@ -247,6 +248,7 @@ class Sandbox:
             sysctls={sysctl_path(key): value for key, value in config.sysctls.items()},
             log_limit=tools.log_limit,
             log_files=tools.log_files,
+            attach_stall=tools.attach_stall,
         )
         ours, theirs = socket.socketpair()
         ours.setblocking(False)

@@ -1,17 +1,17 @@
-"""A program run inside a container with its streams in the caller's hands (CRI Exec)."""
+"""A program inside a container, or the container's own, with its streams in the caller's hands.
+
+CRI Exec and Attach.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import socket
-import struct
-import termios
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from podwire.runtime import shim, wire
+from podwire.runtime import launch, shim, wire
 from podwire.runtime.errors import Code, RuntimeFault
 
 CHUNK = 65536
@@ -21,7 +21,10 @@ END_OF_INPUT = b"\x04"
 
 
 class Session:
-    """Implements :class:`podwire.runtime.api.ExecSession`. Closing its connection kills the program."""
+    """Implements :class:`podwire.runtime.api.ExecSession`.
+
+    Closing its connection kills the program that exec began; one that is attached to goes on.
+    """
 
     def __init__(self, subject: str) -> None:
         self._connection = shim.Connection(subject, self._on_event, self._on_lost)
@@ -29,7 +32,10 @@ class Session:
         self._subject = subject
         self._outputs: dict[int, int] = {}
         self._stdin = -1
+        self._theirs: list[int] = []
+        """The supervisor's ends of the streams, until it has them."""
         self._tty = False
+        self._attached = False
         self._blocked: asyncio.Future[None] | None = None
 
     async def start(
@@ -43,47 +49,64 @@ class Session:
         size: tuple[int, int] | None = None,
     ) -> None:
         """Run ``command``; ``directory`` has the supervisor's socket. Raises RuntimeFault or OSError."""
+        request = {"op": "exec", "container": container_id, "command": command}
+        await self._begin(directory, request, lambda: self._terminal(size) if tty else self._pipes(stdin))
+
+    async def attach(self, directory: Path, container_id: str, *, stdin: bool) -> None:
+        """Join the streams of the container's own program. Raises RuntimeFault or OSError."""
+        self._attached = True
+        request = {"op": "attach", "container": container_id, "stdin": stdin}
+        joined = await self._begin(directory, request, lambda: self._pipes(stdin))
+        if not joined["stdin"] and self._stdin >= 0:
+            os.close(self._stdin)
+            self._stdin = -1
+
+    async def _begin(self, directory: Path, request: wire.Frame, streams: Callable[[], None]) -> wire.Frame:
+        """Ask the supervisor, with its ends of what ``streams`` makes; what it says."""
         sock = shim.connect(directory)
-        theirs: list[int] = []
         try:
-            if tty:
-                self._tty = True
-                master, slave = os.openpty()
-                theirs = [slave]
-                self._outputs = {1: master}
-                self._stdin = os.dup(master)
-                if size is not None:
-                    await self.resize(*size)
-            else:
-                if stdin:
-                    read, self._stdin = os.pipe2(os.O_CLOEXEC)
-                else:
-                    read = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-                theirs = [read]
-                for number in (1, 2):
-                    self._outputs[number], write = os.pipe2(os.O_CLOEXEC)
-                    theirs.append(write)
+            streams()
             for fd in (*self._outputs.values(), self._stdin):
                 if fd >= 0:
                     os.set_blocking(fd, False)
             number, future = self._connection.expect()
-            request = {"id": number, "op": "exec", "container": container_id, "command": command}
-            self._send(sock, wire.encode(request), theirs)
+            self._send(sock, wire.encode({"id": number, **request}), self._theirs)
         except OSError:
             sock.close()
             await self.close()
             raise
         finally:
-            for fd in theirs:
+            for fd in self._theirs:
                 os.close(fd)
+            self._theirs = []
         await self._connection.attach(sock)
         try:
-            answer = await self._connection.answer(number, future, "run", START_SECONDS)
+            answer = await self._connection.answer(number, future, str(request["op"]), START_SECONDS)
             if "error" in answer:
                 raise shim.fault(self._subject, answer)
         except BaseException:
             await self.close()
             raise
+        return wire.Frame(answer["ok"])
+
+    def _terminal(self, size: tuple[int, int] | None) -> None:
+        self._tty = True
+        master, slave = os.openpty()
+        self._theirs = [slave]
+        self._outputs = {1: master}
+        self._stdin = os.dup(master)
+        if size is not None:
+            launch.set_size(self._stdin, *size)
+
+    def _pipes(self, stdin: bool) -> None:
+        if stdin:
+            read, self._stdin = os.pipe2(os.O_CLOEXEC)
+        else:
+            read = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        self._theirs = [read]
+        for number in (1, 2):
+            self._outputs[number], write = os.pipe2(os.O_CLOEXEC)
+            self._theirs.append(write)
 
     @staticmethod
     def _send(sock: socket.socket, request: bytes, fds: list[int]) -> None:
@@ -177,15 +200,17 @@ class Session:
 
     async def resize(self, columns: int, rows: int) -> None:
         """Set the terminal's size; nothing without a terminal."""
-        if self._tty and self._stdin >= 0:
-            fcntl.ioctl(self._stdin, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        if self._attached:
+            await self._connection.call("resize", START_SECONDS, columns=columns, rows=rows)
+        elif self._tty and self._stdin >= 0:
+            launch.set_size(self._stdin, columns, rows)
 
     async def wait(self) -> int:
         """The exit code, 128 + signal when killed. RuntimeFault UNAVAILABLE if the sandbox ends first."""
         return await asyncio.shield(self._exit)
 
     async def close(self) -> None:
-        """Kill the program if it still runs and release everything."""
+        """Kill the program, if exec began it and it still runs, and release everything."""
         self._connection.close()
         for fd in (*self._outputs.values(), self._stdin):
             if fd >= 0:

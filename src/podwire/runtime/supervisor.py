@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, NoReturn
 
 from podwire.runtime import launch, linux, wire
+from podwire.runtime.attached import STALLED_SECONDS, Attached
 from podwire.runtime.contained import POD, Answer, Contained, LogTarget, Namespaces
 from podwire.runtime.inside import Inside
 from podwire.runtime.loop import Loop
@@ -44,6 +45,8 @@ class Spec(NamedTuple):
     """Keys with slashes, below /proc/sys."""
     log_limit: int
     log_files: int
+    attach_stall: float = STALLED_SECONDS
+    """Seconds after which an attached client that takes nothing is let go."""
 
 
 class Client:
@@ -54,6 +57,7 @@ class Client:
         self.sock = sock
         self.fds: list[int] = []
         self.inside: Inside | None = None
+        self.attached: tuple[Contained, Attached] | None = None
         self.closed = False
         self._supervisor = supervisor
         self._decoder = wire.Decoder()
@@ -243,6 +247,9 @@ class Supervisor:
             os.close(fd)
         if client.inside is not None:
             client.inside.kill()
+        if client.attached is not None:
+            container, attached = client.attached
+            container.detach(attached)
         if client is self._first and not self._kept:
             # The node ended while this sandbox was in the making: nobody knows of it.
             self.shut_down(None)
@@ -302,7 +309,7 @@ class Supervisor:
 
     def _changed(self, container: Contained) -> None:
         for client in list(self._clients):
-            if client.inside is None:
+            if client.inside is None and client.attached is None:
                 client.send({"event": "container", "container": container.id, "state": container.state})
         if self._leaving is not None:
             self._leave()
@@ -342,6 +349,33 @@ class Supervisor:
         finally:
             for fd in streams:
                 os.close(fd)
+
+    def _attach(self, client: Client, frame: wire.Frame, answer: Answer) -> None:
+        """Join the connection to a container's streams; their end is the event ``exit``."""
+        streams, client.fds = client.fds, []
+        try:
+            if client.inside is not None or client.attached is not None or len(streams) != 3:
+                raise ValueError(f"{len(streams)} streams")
+            container = self._containers.get(frame["container"])
+            if container is None:
+                raise launch.StartFailure("it does not run")
+            attached = container.attach(
+                streams,
+                stdin=bool(frame["stdin"]),
+                stall=self._spec.attach_stall,
+                ended=lambda code: client.send({"event": "exit", "code": code}),
+                gone=lambda: self.drop(client),
+            )
+            client.attached = container, attached
+        finally:
+            for fd in streams:
+                os.close(fd)
+        answer({"ok": {"stdin": container.stdin >= 0}})
+
+    def _resize(self, client: Client, frame: wire.Frame, answer: Answer) -> None:
+        if client.attached is not None:
+            client.attached[1].resize(int(frame["columns"]), int(frame["rows"]))
+        answer({"ok": {}})
 
     def _shut_down(self, _client: Client, _frame: wire.Frame, answer: Answer) -> None:
         self.shut_down(answer)
@@ -385,6 +419,8 @@ class Supervisor:
         "stop": _stop,
         "forget": _forget,
         "exec": _exec,
+        "attach": _attach,
+        "resize": _resize,
         "shutdown": _shut_down,
     }
 

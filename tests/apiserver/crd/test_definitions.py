@@ -17,8 +17,8 @@ from podwire.apiserver.deletion import DeleteOptions
 from podwire.apiserver.kind import Kind, WriteOptions
 from podwire.apiserver.kinds import builtin
 from podwire.apiserver.registry import Registry
-from podwire.apiserver.status import Failure
 from podwire.apiserver.storage import Storage
+from podwire.serving.status import Failure
 from tests.apiserver.crd.definitions import crontab, definition, version
 
 NAME = "crontabs.example.com"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from podwire.apiserver.crd import definition as crd
 from podwire.apiserver.crd.kinds import kinds
 from podwire.apiserver.schemas.checking import WrongType
-from podwire.apiserver.status import Failure
+from podwire.serving.status import Failure
 from tests.apiserver.crd.definitions import SCHEMA, crontab, definition, version
 
 SCALE = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}

@@ -10,7 +10,7 @@ import pytest
 
 from podwire.apiserver.crd import definition as crd
 from podwire.apiserver.crd.structural import check
-from podwire.apiserver.status import Failure
+from podwire.serving.status import Failure
 from tests.apiserver.crd.definitions import SCHEMA, definition, version
 
 OBJECT = {"type": "object"}

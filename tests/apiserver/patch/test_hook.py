@@ -9,7 +9,7 @@ import pytest
 
 from podwire.apiserver.kind import STATUS, Kind, WriteOptions
 from podwire.apiserver.patch import apply_patch, track
-from podwire.apiserver.status import Failure
+from podwire.serving.status import Failure
 
 POD = Kind(
     group="",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from podwire.apiserver.kind import WriteOptions
 from podwire.apiserver.kinds import builtin
 from podwire.apiserver.patch import apply_patch, track
-from podwire.apiserver.status import Failure
+from podwire.serving.status import Failure
 
 PODS = next(kind for kind in builtin() if kind.kind == "Pod")
 NAMES = """

@@ -12,8 +12,8 @@ from podwire.apiserver.controllers.work import Work
 from podwire.apiserver.deletion import FOREGROUND, ORPHAN, DeleteOptions
 from podwire.apiserver.kind import Kind
 from podwire.apiserver.registry import Registry
-from podwire.apiserver.status import Failure
 from podwire.apiserver.storage import Change, Key, Stored
+from podwire.serving.status import Failure
 
 Object = dict[str, Any]
 

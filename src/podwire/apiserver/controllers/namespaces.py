@@ -12,8 +12,8 @@ from podwire.apiserver.deletion import DeleteOptions
 from podwire.apiserver.kind import WriteOptions
 from podwire.apiserver.reading import ListOptions
 from podwire.apiserver.registry import Registry
-from podwire.apiserver.status import Failure
 from podwire.apiserver.storage import Change
+from podwire.serving.status import Failure
 
 Object = dict[str, Any]
 

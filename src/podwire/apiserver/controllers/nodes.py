@@ -13,8 +13,8 @@ from typing import Any
 
 from podwire.apiserver import metadata
 from podwire.apiserver.registry import Registry
-from podwire.apiserver.status import Failure
 from podwire.apiserver.storage import Key
+from podwire.serving.status import Failure
 
 Object = dict[str, Any]
 

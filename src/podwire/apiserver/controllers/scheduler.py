@@ -6,20 +6,21 @@ pods. Resources are not counted. Source: k8s.io/kubernetes/pkg/scheduler/framewo
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import Any
 
-from podwire.apiserver.controllers.recording import tell
+from podwire.apiserver.controllers.recording import Recorder
 from podwire.apiserver.controllers.work import Work
 from podwire.apiserver.kind import Named, WriteOptions
 from podwire.apiserver.kinds.columns import field
 from podwire.apiserver.kinds.pods import FINAL, PODS, bind, put_condition
 from podwire.apiserver.registry import Registry
 from podwire.apiserver.selectors import Requirement
-from podwire.apiserver.status import Failure
 from podwire.apiserver.storage import Change, Key, Stored
 from podwire.apiserver.watches import Predicate
 from podwire.kube.ports import HostPort
+from podwire.serving.status import Failure
 
 Object = dict[str, Any]
 
@@ -33,6 +34,7 @@ class Scheduler:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        self._events = Recorder(registry, NAME)
         self._work: Work[Key] = Work("scheduler", self._sync)
         self._unbound: set[Key] = set()
         self._on_node: Counter[str] = Counter()
@@ -75,6 +77,8 @@ class Scheduler:
         if stored is None or not _wants_node(stored.object):
             return
         pod = stored.object
+        # What the node tells of the pod comes after this.
+        began = time.time_ns()
         reasons: Counter[str] = Counter()
         fitting = []
         nodes = self._registry.storage.list("", "nodes").items
@@ -97,7 +101,7 @@ class Scheduler:
                 raise
             return
         message = f"Successfully assigned {key.namespace}/{key.name} to {chosen}"
-        await tell(self._registry, pod, "Scheduled", message, component=NAME)
+        await self._events.tell(pod, "Scheduled", message, at=began)
 
     async def _refuse(self, key: Key, pod: Object, nodes: int, reasons: Counter[str]) -> None:
         told = ", ".join(f"{count} {why}" for why, count in sorted(reasons.items()))
@@ -119,7 +123,7 @@ class Scheduler:
                 raise
             return
         if changed:
-            await tell(self._registry, pod, "FailedScheduling", message, component=NAME, type="Warning")
+            await self._events.tell(pod, "FailedScheduling", message, type="Warning")
 
     def _obstacle(self, pod: Object, node: Object) -> str:
         """Why the pod cannot run on the node; empty if it can."""

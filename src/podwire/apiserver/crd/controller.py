@@ -17,7 +17,7 @@ from podwire.apiserver.deletion import DeleteOptions
 from podwire.apiserver.kind import Kind
 from podwire.apiserver.reading import ListOptions
 from podwire.apiserver.registry import Registry
-from podwire.apiserver.status import Failure
+from podwire.serving.status import Failure
 
 log = logging.getLogger(__name__)
 

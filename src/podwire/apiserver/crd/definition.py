@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from podwire.apiserver import metadata, naming, status
+from podwire.apiserver import metadata, naming
 from podwire.apiserver.crd import props, pruning, structural, validation
 from podwire.apiserver.crd.jsonpath import BadPath, Path, fields
 from podwire.apiserver.crd.openapi import DEFINITION_SCHEMA
 from podwire.apiserver.crd.schema import Schema, read
 from podwire.apiserver.kind import STATUS, Kind
-from podwire.apiserver.status import Cause
+from podwire.serving import status
+from podwire.serving.status import Cause
 
 Object = dict[str, Any]
 

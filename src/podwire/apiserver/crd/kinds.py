@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from podwire.apiserver import status
 from podwire.apiserver.crd import pruning, schema, validation
 from podwire.apiserver.crd.columns import columns
 from podwire.apiserver.crd.definition import condition, schema_of
@@ -12,7 +11,8 @@ from podwire.apiserver.crd.jsonpath import Path, fields
 from podwire.apiserver.crd.openapi import published
 from podwire.apiserver.crd.schema import Schema
 from podwire.apiserver.kind import ALL_VERBS, Kind, Subresource, merge_status
-from podwire.apiserver.status import Cause
+from podwire.serving import status
+from podwire.serving.status import Cause
 
 Object = dict[str, Any]
 

@@ -10,11 +10,11 @@ import copy
 import re
 from typing import Any
 
-from podwire.apiserver import status
 from podwire.apiserver.crd import pruning, validation
 from podwire.apiserver.crd.expressions import compiled
 from podwire.apiserver.crd.schema import read
-from podwire.apiserver.status import Cause
+from podwire.serving import status
+from podwire.serving.status import Cause
 
 Object = dict[str, Any]
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from podwire.apiserver import status
 from podwire.apiserver.crd.formats import FORMATS, INTEGERS
 from podwire.apiserver.crd.schema import ABSENT, Schema
 from podwire.apiserver.patch.fieldset import compact
 from podwire.apiserver.patch.jsonpatch import equal
-from podwire.apiserver.status import Cause
+from podwire.serving import status
+from podwire.serving.status import Cause
 
 _TOP = ("apiVersion", "kind", "metadata")
 

@@ -1,4 +1,4 @@
-"""How answers are written: JSON or YAML, with Warning headers, and failures as Status objects."""
+"""How answers are written: JSON or YAML, with Warning headers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ import msgspec
 from aiohttp import web
 
 from podwire.apiserver.http.negotiation import YAML, Form
-from podwire.apiserver.status import Failure
+from podwire.serving.answers import HEADERS, encode
 
 Object = dict[str, Any]
-
-encode = msgspec.json.Encoder().encode
-HEADERS = {"Cache-Control": "no-cache, private"}
 
 
 def answer(
@@ -33,14 +30,6 @@ def answer(
     response = web.Response(body=body, status=code, content_type=content_type, headers=HEADERS)
     for text in dict.fromkeys(warnings):
         response.headers.add("Warning", f"299 - {quoted(text)}")
-    return response
-
-
-def failed(failure: Failure) -> web.Response:
-    """The answer to a request that failed."""
-    response = answer(failure.body, code=failure.code)
-    if failure.retry_after:
-        response.headers["Retry-After"] = str(failure.retry_after)
     return response
 
 

@@ -15,21 +15,21 @@ from typing import Any
 
 from aiohttp import web
 
-from podwire.apiserver import status
 from podwire.apiserver.http import request as asked
-from podwire.apiserver.http.answers import answer, failed
+from podwire.apiserver.http.answers import answer
 from podwire.apiserver.http.backend import NodeBackend
 from podwire.apiserver.http.discovery import Discovery
 from podwire.apiserver.http.openapi import OpenApi
 from podwire.apiserver.http.paths import parse
 from podwire.apiserver.http.resources import Resources
 from podwire.apiserver.registry import Registry
-from podwire.apiserver.status import Failure
+from podwire.kube import release
+from podwire.serving import status
+from podwire.serving.answers import failed
+from podwire.serving.status import Failure
 
 log = logging.getLogger(__name__)
 
-KUBERNETES = ("1", "33")
-"""The version of Kubernetes whose API this is."""
 USER = "podwire-admin"
 GROUPS = ("system:masters", "system:authenticated")
 WRITE_TIMEOUT = 60.0
@@ -81,10 +81,6 @@ class Server:
         app = web.Application(client_max_size=asked.BODY_AT_MOST)
         app.router.add_route("*", "/{path:.*}", self.handle)
         return app
-
-    def use_backend(self, backend: NodeBackend | None) -> None:
-        """Ask this one for logs and streams of pods."""
-        self._resources.backend = backend
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request; failures become Status objects."""
@@ -144,11 +140,25 @@ class Server:
                 return answer({"paths": self._paths()})
             case ["version"]:
                 return answer(version())
-            case ["healthz" | "livez", *_]:
-                return web.Response(text="ok")
-            case ["readyz", *_]:
-                return web.Response(text="ok") if self.ready() else web.Response(status=500, text="not ready")
+            case ["healthz" | "livez" | "readyz" as endpoint, *only]:
+                return self._health(request, endpoint, only)
         return None
+
+    def _health(self, request: web.Request, endpoint: str, only: list[str]) -> web.Response | None:
+        """As k8s.io/apiserver/pkg/server/healthz answers: ``ok``, or with ``verbose`` each check by name."""
+        checks = {"ping": True}
+        if endpoint == "readyz":
+            checks["storage"] = self.ready()
+        if only:
+            checks = {name: good for name, good in checks.items() if [name] == only}
+            if not checks:
+                return None
+        well = all(checks.values())
+        if well and "verbose" not in request.query:
+            return web.Response(text="ok")
+        lines = [f"[+]{name} ok" if good else f"[-]{name} failed" for name, good in checks.items()]
+        lines.append(f"{endpoint} check {'passed' if well else 'failed'}")
+        return web.Response(status=200 if well else 500, text="\n".join(lines) + "\n")
 
     def _paths(self) -> list[str]:
         groups = [f"/apis/{group}" for group in self._discovery.groups()]
@@ -159,14 +169,11 @@ class Server:
 
 def version() -> dict[str, Any]:
     """The answer to ``/version``."""
-    from podwire import __version__
-
-    major, minor = KUBERNETES
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     return {
-        "major": major,
-        "minor": minor,
-        "gitVersion": f"v{major}.{minor}.0+podwire-{__version__}",
+        "major": release.MAJOR,
+        "minor": release.MINOR,
+        "gitVersion": release.VERSION,
         "gitCommit": "",
         "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z",

@@ -13,7 +13,7 @@ class NodeBackend(Protocol):
     """Answers requests for ``/api/v1/namespaces/NAMESPACE/pods/NAME/`` log, exec, attach and portforward.
 
     Each gets the request as it came (query, upgrade) and the pod; it may raise
-    :class:`~podwire.apiserver.status.Failure` before the answer has begun.
+    :class:`~podwire.serving.status.Failure` before the answer has begun.
     """
 
     async def log(self, request: web.Request, pod: Object) -> web.StreamResponse:

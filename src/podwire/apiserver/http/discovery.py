@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from podwire.apiserver.http.answers import HEADERS, answer
+from podwire.apiserver.http.answers import answer
 from podwire.apiserver.http.negotiation import entries
 from podwire.apiserver.kind import Kind
 from podwire.apiserver.registry import Registry
+from podwire.serving.answers import HEADERS
 
 Object = dict[str, Any]
 
@@ -102,7 +103,7 @@ class Discovery:
                 digest = hashlib.sha256(f"{kind.storage}".encode()).digest()[:6]
                 entry["storageVersionHash"] = digest.hex()
             resources.append(entry)
-            for part in kind.subresources.values():
+            for part in kind.listed_subresources:
                 below: Object = {
                     "name": f"{kind.plural}/{part.name}",
                     "singularName": "",
@@ -187,7 +188,7 @@ def _discovered(kind: Kind) -> Object:
         entry["shortNames"] = list(kind.short_names)
     if kind.categories:
         entry["categories"] = list(kind.categories)
-    if kind.subresources:
+    if kind.listed_subresources:
         entry["subresources"] = [
             {
                 "subresource": part.name,
@@ -198,6 +199,6 @@ def _discovered(kind: Kind) -> Object:
                 ),
                 "verbs": list(part.verbs),
             }
-            for part in kind.subresources.values()
+            for part in kind.listed_subresources
         ]
     return entry

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-from podwire.apiserver import status
+from podwire.serving import status
 
 JSON, YAML = "application/json", "application/yaml"
 _TYPES = (JSON, YAML, "*/*", "application/*")

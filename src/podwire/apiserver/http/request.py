@@ -13,11 +13,13 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from podwire.apiserver import schemas, status
+from podwire.apiserver import schemas
 from podwire.apiserver.deletion import DeleteOptions
 from podwire.apiserver.kind import WriteOptions
 from podwire.apiserver.reading import ListOptions
 from podwire.apiserver.schemas import protobuf
+from podwire.serving import status
+from podwire.serving.query import flag, number
 
 Object = dict[str, Any]
 
@@ -27,23 +29,6 @@ _KEY = re.compile(rb'"\s*:')
 _TYPES = ("application/json", "application/yaml", PROTOBUF)
 _VALIDATION = ("Ignore", "Warn", "Strict")
 _decode = msgspec.json.Decoder().decode
-
-
-def flag(request: web.Request, name: str) -> bool:
-    """A boolean of the query. ``?watch`` alone counts as true, as does any value but 0 and false."""
-    value = request.query.get(name)
-    return value is not None and value.lower() not in ("0", "false")
-
-
-def number(request: web.Request, name: str) -> int | None:
-    """A whole number of the query. Raise Failure 400."""
-    text = request.query.get(name)
-    if not text:
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        raise status.bad_request(f"strconv.ParseInt: parsing {status.quoted(text)}: invalid syntax") from None
 
 
 def list_options(request: web.Request) -> ListOptions:

@@ -7,10 +7,9 @@ from typing import Any
 
 from aiohttp import web
 
-from podwire.apiserver import status
 from podwire.apiserver.http import request as asked
 from podwire.apiserver.http import tables
-from podwire.apiserver.http.answers import answer, encode
+from podwire.apiserver.http.answers import answer
 from podwire.apiserver.http.backend import NodeBackend
 from podwire.apiserver.http.negotiation import TABLE, Form, form
 from podwire.apiserver.http.paths import Target
@@ -18,6 +17,9 @@ from podwire.apiserver.http.watching import stream
 from podwire.apiserver.kind import Kind, Named, Subresource
 from podwire.apiserver.registry import Listing, Registry
 from podwire.apiserver.storage import Stored
+from podwire.serving import status
+from podwire.serving.answers import encode
+from podwire.serving.query import flag
 
 Object = dict[str, Any]
 
@@ -40,11 +42,17 @@ class Resources:
     async def serve(self, request: web.Request, target: Target, user: str) -> web.StreamResponse:
         """Answer. Raise Failure."""
         kind = self.registry.lookup(target.group, target.version, target.plural)
-        if kind is None or (target.namespace is not None and not kind.namespaced):
+        if kind is None:
+            what = f"{target.plural} of {target.group or 'core'}/{target.version} are not served here"
+            raise status.not_served(target.group, target.plural, what)
+        if target.namespace is not None and not kind.namespaced:
             raise status.no_such_path()
         if target.subresource:
             part = kind.subresources.get(target.subresource)
-            if part is None or not target.name or (kind.namespaced and target.namespace is None):
+            if part is None:
+                what = f"{kind.plural} have no {target.subresource} here"
+                raise status.not_served(target.group, target.plural, what)
+            if not target.name or (kind.namespaced and target.namespace is None):
                 raise status.no_such_path()
             return await self._part(request, target, kind, part, user)
         if kind.namespaced and target.namespace is None and target.name:
@@ -244,7 +252,7 @@ def _verb(request: web.Request, target: Target) -> str:
     match request.method:
         case "GET" | "HEAD":
             if many:
-                return "watch" if asked.flag(request, "watch") else "list"
+                return "watch" if flag(request, "watch") else "list"
             return "get"
         case "POST":
             return "create"

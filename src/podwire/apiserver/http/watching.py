@@ -15,14 +15,14 @@ import msgspec
 from aiohttp import web
 
 from podwire.apiserver.http import tables
-from podwire.apiserver.http.answers import HEADERS
 from podwire.apiserver.http.negotiation import TABLE, Form
 from podwire.apiserver.kind import Kind
 from podwire.apiserver.reading import ListOptions
 from podwire.apiserver.registry import Registry
-from podwire.apiserver.status import Failure
 from podwire.apiserver.storage import Stored
 from podwire.apiserver.watches import Watch
+from podwire.serving.answers import HEADERS
+from podwire.serving.status import Failure
 
 Object = dict[str, Any]
 

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import base64
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from podwire.apiserver import metadata, naming, status
-from podwire.apiserver.kind import STATUS, Column, Kind, Subresource
+from podwire.apiserver import metadata, naming
+from podwire.apiserver.kind import STATUS, Column, Kind, Named, Subresource, WriteOptions
 from podwire.apiserver.kinds.columns import AGE, NAME, NONE, field, plain
-from podwire.apiserver.status import Cause
+from podwire.serving import status
+from podwire.serving.status import Cause
+
+if TYPE_CHECKING:
+    from podwire.apiserver.registry import Registry
 
 Object = dict[str, Any]
 
@@ -287,6 +291,16 @@ SECRETS = Kind(
     ),
 )
 
+
+async def _no_token(registry: Registry, at: Named, request: Object, options: WriteOptions) -> Object:
+    """Accounts have no tokens: there is one user, and nothing would become of another."""
+    registry.get(at.kind, at.namespace, at.name)
+    why = (
+        "this server issues no tokens of service accounts; it has one user, whose token is in its kubeconfig"
+    )
+    raise status.forbidden("", "serviceaccounts/token", at.name, why)
+
+
 SERVICE_ACCOUNTS = Kind(
     group="",
     version="v1",
@@ -295,6 +309,17 @@ SERVICE_ACCOUNTS = Kind(
     short_names=("sa",),
     message="core.ServiceAccount",
     returns_deleted=True,
+    subresources={
+        "token": Subresource(
+            name="token",
+            verbs=("create",),
+            group="authentication.k8s.io",
+            version="v1",
+            kind="TokenRequest",
+            act=_no_token,
+            listed=False,
+        )
+    },
     columns=(
         NAME,
         Column(

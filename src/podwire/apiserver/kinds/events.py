@@ -9,11 +9,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from podwire.apiserver import naming, status
+from podwire.apiserver import naming
 from podwire.apiserver.kind import Column, Kind
 from podwire.apiserver.kinds.columns import NAME, field, plain
-from podwire.apiserver.status import Cause
 from podwire.kube import ages
+from podwire.serving import status
+from podwire.serving.status import Cause
 
 Object = dict[str, Any]
 

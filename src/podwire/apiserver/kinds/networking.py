@@ -8,11 +8,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from podwire.apiserver import metadata, naming, status
+from podwire.apiserver import metadata, naming
 from podwire.apiserver.kind import STATUS, Column, Kind
 from podwire.apiserver.kinds.columns import AGE, NAME, field, plain, selector
-from podwire.apiserver.status import Cause
 from podwire.kube import names
+from podwire.serving import status
+from podwire.serving.status import Cause
 
 Object = dict[str, Any]
 

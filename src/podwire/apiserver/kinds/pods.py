@@ -11,26 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from podwire.apiserver import metadata, naming, status
+from podwire.apiserver import metadata, naming
 from podwire.apiserver.deletion import DeleteOptions
 from podwire.apiserver.kind import STATUS, Kind, Named, Subresource, WriteOptions
-from podwire.apiserver.kinds import poddefaults, podtable
+from podwire.apiserver.kinds import poddefaults, podtable, podupdates
 from podwire.apiserver.kinds.columns import field
-from podwire.apiserver.status import Cause
 from podwire.kube.objects import Pod
 from podwire.kube.rules import Invalid, Reason
 from podwire.kube.validation import validate_pod
+from podwire.serving import status
+from podwire.serving.status import Cause
 
 if TYPE_CHECKING:
     from podwire.apiserver.registry import Registry
 
 Object = dict[str, Any]
 
-_ONLY = (
-    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
-    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
-    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
-)
 _MIRROR = "kubernetes.io/config.mirror"
 """Of the pod of a manifest, whose containers need no image here."""
 FINAL = ("Succeeded", "Failed")
@@ -86,55 +82,6 @@ def _cause(fault: Invalid) -> Cause:
         case _:
             told = f"Invalid value: {value}: {fault.message}"
     return Cause(fault.reason.value, told, fault.field)
-
-
-def validate_update(new: Object, old: Object) -> list[Cause]:
-    """What of a pod that runs was changed and may not be."""
-    if new["spec"] == old["spec"]:
-        return []
-    allowed = copy.deepcopy(new["spec"])
-    before = old["spec"]
-    for part in ("containers", "initContainers"):
-        ours, theirs = allowed.get(part) or [], before.get(part) or []
-        if len(ours) != len(theirs):
-            return [status.forbidden_field("spec." + part, "pod updates may not add or remove containers")]
-        for one, other in zip(ours, theirs, strict=True):
-            if not one.get("image"):
-                return [status.required(f"spec.{part}[0].image")]
-            one["image"] = other.get("image")
-    causes = []
-    deadline, previous = allowed.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")
-    if deadline != previous:
-        if deadline is None or (previous is not None and deadline > previous):
-            detail = "must be less than or equal to previous value"
-            causes.append(status.invalid_value("spec.activeDeadlineSeconds", deadline, detail))
-        _put(allowed, "activeDeadlineSeconds", previous)
-    tolerations = allowed.get("tolerations") or []
-    if all(one in tolerations for one in before.get("tolerations") or []):
-        _put(allowed, "tolerations", before.get("tolerations"))
-    if (before.get("terminationGracePeriodSeconds") or 0) < 0:
-        allowed["terminationGracePeriodSeconds"] = before["terminationGracePeriodSeconds"]
-    gates = before.get("schedulingGates") or []
-    if gates and all(gate in gates for gate in allowed.get("schedulingGates") or []):
-        _put(allowed, "schedulingGates", gates)
-    if allowed != before:
-        causes.append(status.forbidden_field("spec", _ONLY))
-    return causes
-
-
-def _put(spec: Object, name: str, value: Any) -> None:
-    if value is None:
-        spec.pop(name, None)
-    else:
-        spec[name] = value
-
-
-def prepare_update(new: Object, old: Object) -> None:
-    """What defaulting would not restore: a replace may leave out what admission or binding added."""
-    spec, before = new.setdefault("spec", {}), old["spec"]
-    for name in ("tolerations", "nodeName", "serviceAccountName", "priority"):
-        if name not in spec and name in before:
-            spec[name] = copy.deepcopy(before[name])
 
 
 def grace(pod: Object, asked: int | None) -> int:
@@ -221,16 +168,6 @@ async def evict(registry: Registry, at: Named, eviction: Object, options: WriteO
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
-def _merge_ephemeral(current: Object, incoming: Object) -> Object:
-    spec = {**current["spec"]}
-    added = field(incoming, "spec.ephemeralContainers")
-    if added is not None:
-        for container in added:
-            poddefaults.fill(container)
-        spec["ephemeralContainers"] = added
-    return {**current, "metadata": incoming.get("metadata") or {}, "spec": spec}
-
-
 def _merge_resize(current: Object, incoming: Object) -> Object:
     spec = copy.deepcopy(current["spec"])
     given = {c.get("name"): c for c in field(incoming, "spec.containers", [])}
@@ -252,11 +189,11 @@ PODS = Kind(
     returns_deleted=True,
     check_name=naming.dns_subdomain,
     prepare_create=prepare_create,
-    prepare_update=prepare_update,
+    prepare_update=podupdates.prepare,
     defaults=poddefaults.set_defaults,
     admit=admit,
     validate=validate,
-    validate_update=validate_update,
+    validate_update=podupdates.validate,
     grace=grace,
     columns=podtable.COLUMNS,
     fields={
@@ -274,7 +211,6 @@ PODS = Kind(
             name="attach", verbs=("create", "get"), kind="PodAttachOptions", connect="attach"
         ),
         "binding": Subresource(name="binding", verbs=("create",), kind="Binding", act=bind),
-        "ephemeralcontainers": Subresource(name="ephemeralcontainers", merge=_merge_ephemeral),
         "eviction": Subresource(
             name="eviction", verbs=("create",), group="policy", version="v1", kind="Eviction", act=evict
         ),

@@ -60,10 +60,10 @@ def token_reviews(token: str) -> Kind:
     return _kind("authentication", "TokenReview", review)
 
 
-def _kind(group: str, kind: str, review: Any, *, namespaced: bool = False) -> Kind:
+def _kind(group: str, kind: str, review: Any, *, version: str = "v1", namespaced: bool = False) -> Kind:
     return Kind(
         group=f"{group}.k8s.io",
-        version="v1",
+        version=version,
         kind=kind,
         plural=f"{kind.lower()}s",
         namespaced=namespaced,
@@ -75,6 +75,8 @@ def _kind(group: str, kind: str, review: Any, *, namespaced: bool = False) -> Ki
 
 KINDS = (
     _kind("authentication", "SelfSubjectReview", _self),
+    # kubectl 1.27 asks for no newer one.
+    _kind("authentication", "SelfSubjectReview", _self, version="v1beta1"),
     _kind("authorization", "LocalSubjectAccessReview", _subject, namespaced=True),
     _kind("authorization", "SelfSubjectAccessReview", _access),
     _kind("authorization", "SelfSubjectRulesReview", _rules),

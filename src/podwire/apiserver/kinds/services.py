@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from podwire.apiserver import naming, status
+from podwire.apiserver import naming
 from podwire.apiserver.kind import STATUS, Column, Kind
 from podwire.apiserver.kinds.columns import AGE, NAME, NONE, field, labels, plain
-from podwire.apiserver.status import Cause
 from podwire.kube import names
+from podwire.serving import status
+from podwire.serving.status import Cause
 
 if TYPE_CHECKING:
     from podwire.apiserver.registry import Registry

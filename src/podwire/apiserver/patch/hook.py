@@ -11,12 +11,13 @@ from typing import Any
 
 import msgspec
 
-from podwire.apiserver import metadata, status, yamltext
+from podwire.apiserver import metadata, yamltext
 from podwire.apiserver.kind import Kind, WriteOptions
 from podwire.apiserver.patch import apply, fieldset, jsonpatch, merge, merge_keys, strategic
 from podwire.apiserver.patch.managers import APPLY, UPDATE, Managed, Manager
 from podwire.apiserver.patch.shape import Shape
 from podwire.apiserver.schemas import checking
+from podwire.serving import status
 
 Object = dict[str, Any]
 

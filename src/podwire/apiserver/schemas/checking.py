@@ -10,8 +10,9 @@ import binascii
 import re
 from typing import Any
 
-from podwire.apiserver import schemas, status
+from podwire.apiserver import schemas
 from podwire.apiserver.schemas import TOP_LEVEL, Field, Message, Type
+from podwire.serving import status
 
 Object = dict[str, Any]
 

@@ -38,9 +38,10 @@ def no_prev_result(case: Case) -> Iterator[Problem]:
 def damage(case: Case) -> Iterator[Problem]:
     """A CHECK after somebody took away what the ADD made."""
     case.need(versions.CHECK_SINCE, "CHECK")
-    if not case.subject.profile.tamper:
+    tampers = [pair for one in case.subject.members for pair in one.profile.tamper.items()]
+    if not tampers:
         raise Skip("nothing of what it makes is known, to take it away")
-    for what, tamper in case.subject.profile.tamper.items():
+    for what, tamper in tampers:
         pod = case.added()
         tamper(pod)
         yield from case.refused(case.run("CHECK", pod, label=f"CHECK after {what}"))

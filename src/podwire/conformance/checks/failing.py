@@ -50,6 +50,36 @@ def broken(case: Case) -> Iterator[Problem]:
         yield from _fails(case, pod, case.config(pod, **changes), f"ADD with {what}")
 
 
+@check(
+    "failed-add-chain",
+    "3 Lifecycle",
+    "an error, and nothing left in the container or on the host after the DEL of the chain",
+    kinds=MAKES,
+)
+def chain_broken(case: Case) -> Iterator[Problem]:
+    """An ADD of a chain that fails at a later plugin."""
+    if not case.subject.then:
+        raise Skip("for chains")
+    later = [
+        (one.type, what, changes) for one in case.subject.then for what, changes in one.profile.broken.items()
+    ]
+    if not later:
+        raise Skip("no configuration is known that one of the later plugins cannot have")
+    case.witness()
+    for type, what, changes in later:
+        pod = case.pod()
+        before = case.state(pod)
+        ran = case.run("ADD", pod, later={type: changes}, label=f"ADD with {what}")
+        yield from case.refused(ran)
+        deleted = case.run("DEL", pod, later={type: changes}, label=f"DEL after {ran.label}")
+        # A plugin may refuse the DEL for what it refused the ADD; the runtime gives up the chain there.
+        if deleted.status == 0 or (deleted.error or {}).get("code") != (ran.error or {}).get("code"):
+            yield from case.succeeded(deleted)
+        if deleted.status != 0:
+            yield from case.succeeded(case.run("DEL", pod, label="DEL with a configuration that can be had"))
+        yield from case.settled(before, deleted.label, pod, why="left behind")
+
+
 @check("failed-add-late", "2 ADD", _NOTHING, kinds=MAKES)
 def late(case: Case) -> Iterator[Problem]:
     """An ADD that fails at a route, its last step, when links and addresses are there already."""

@@ -1,0 +1,1 @@
+"""What servers of Kubernetes' HTTP APIs have in common: Status objects, certificates, streams of pods."""
