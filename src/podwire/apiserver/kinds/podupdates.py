@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from podwire.apiserver import status
+from podwire.serving import status
 from podwire.serving.status import Cause
 
 Object = dict[str, Any]
