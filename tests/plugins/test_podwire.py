@@ -102,6 +102,30 @@ def test_host_ports_lead_to_the_pod_from_everywhere(node: Node, mode: str, kind:
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_g01_a_udp_client_follows_the_port_to_the_new_pod(node: Node, mode: str) -> None:
+    config = with_ports(node.network(mode), mapping(8125, 9000, "udp"))
+    node.attached(node.network(mode), "other")  # from the first rules on, the kernel keeps flows
+    client = node.open("client", socket.AF_INET, socket.SOCK_DGRAM)
+    client.connect(("192.0.2.1", 8125))
+    client.send(b"before there is a pod")
+
+    def follows(name: str) -> None:
+        (result,) = node.attached(config, name)
+        server = node.open(name, socket.AF_INET, socket.SOCK_DGRAM)
+        server.bind((plain(result)[0], 9000))
+        try:
+            client.send(name.encode())
+        except ConnectionRefusedError:  # as long as nobody had the port
+            client.send(name.encode())
+        assert server.recv(64) == name.encode()
+
+    follows("one")
+    node.delete(config, "one")
+    assert "dport=8125" not in " ".join(nat_lab.flows())
+    follows("two")
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_a_host_port_is_taken_once_and_the_refused_add_leaves_nothing(node: Node, mode: str) -> None:
     config = with_ports(node.network(mode), mapping(8080, 80))
     node.add(config, node.pod("one"))
