@@ -89,6 +89,8 @@ def test_the_agents_own_del_has_it_too(
 ) -> None:
     agent = start(settings=QUICK)
     ask(agent, wrapper, "ADD", config(tmp_path), pod("one"))
+    subprocess.run(["ip", "-n", "one", "address", "flush", "dev", "eth0"], check=True)
+    agent.until(lambda found: "the address 10.77.0.2/24 is missing" in str(found["damaged"]))
     subprocess.run(["ip", "netns", "delete", "one"], check=True)
     until(lambda: agent.attachments() == [])
     assert lab.held(tmp_path, network) == {}

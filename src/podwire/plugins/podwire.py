@@ -139,8 +139,6 @@ def _bridge(kernel: Kernel, request: Request[Anything], network: Network, mtu: i
         return
     wanted = bridge_device.Wanted(request.name, network.settings.bridge, mtu)
     with bridge_device.using(kernel, wanted) as bridge:
-        if bridge.mtu != mtu and bridge_device.is_ours(bridge):
-            kernel.route().send(links.configure(bridge.index, mtu=mtu))
         yield bridge
 
 
