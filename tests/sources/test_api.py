@@ -154,4 +154,5 @@ async def test_a_deletion_timestamp_is_told_as_delete() -> None:
         await watched.until(lambda s: not s.pods)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    assert ops == [Op.ADD, Op.DELETE, Op.REMOVE]
+    # That no time is left any more is told before it is gone.
+    assert ops == [Op.ADD, Op.DELETE, Op.DELETE, Op.REMOVE]
