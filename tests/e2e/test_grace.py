@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.cli.helpers import Machine
-from tests.e2e.kubectl import Kubectl, versions
+from tests.kubectl import Stock, plain
 
 pytestmark = pytest.mark.kernel
 
@@ -35,7 +35,7 @@ def test_a_second_delete_stops_what_the_first_was_patient_with(
     machine: Machine, sooner: tuple[str, ...]
 ) -> None:
     machine.up()
-    kubectl = Kubectl(machine, versions()[-1])
+    kubectl = Stock(plain()[-1], machine.kubeconfig, machine.root.parent)
     kubectl("apply", "-f", "-", stdin=DEAF)
     kubectl("wait", "pod/deaf", "--for=condition=Ready", "--timeout=20s")
     assert addresses(machine)
