@@ -177,6 +177,8 @@ def _own_network(request: pytest.FixtureRequest) -> Iterator[None]:
     before = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         unshare(CLONE_NEWNET)
+        # The kernel has a new namespace begin as the machine is: a container engine there makes it a router.
+        Path("/proc/sys/net/ipv4/ip_forward").write_text("0")
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
         yield
     finally:
