@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.uml import kinds
 
@@ -30,6 +31,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _counts = {"ran": 0, "skipped": 0}
 _lacking: dict[str, int] = {}
 """What this kernel lacks, and how many tests were deselected for it."""
+
+# How long an example takes says how busy the machine is, and nothing of what is tested.
+settings.register_profile("podwire", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("podwire")
 
 
 def _check(result: int, what: str) -> None:
@@ -177,6 +182,8 @@ def _own_network(request: pytest.FixtureRequest) -> Iterator[None]:
     before = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         unshare(CLONE_NEWNET)
+        # A new namespace forwards IPv4 where the machine does, as one with containers does.
+        Path("/proc/sys/net/ipv4/ip_forward").write_text("0")
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
         yield
     finally:

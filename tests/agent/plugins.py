@@ -10,6 +10,7 @@ import msgspec
 
 from podwire.cni.errors import CNIError, TryLater
 from podwire.cni.plugin import IPConfig, Plugin, Request, Result
+from tests.waiting import until
 
 
 class Config(msgspec.Struct, frozen=True):
@@ -84,7 +85,4 @@ def log(directory: Path) -> list[str]:
 
 def wait_for(directory: Path, line: str, seconds: float = 10.0) -> None:
     """Wait until a line is in the log."""
-    until = time.monotonic() + seconds
-    while line not in log(directory):
-        assert time.monotonic() < until, log(directory)
-        time.sleep(0.005)
+    until(lambda: line in log(directory), lambda: str(log(directory)), seconds=seconds)

@@ -14,8 +14,9 @@ from tests.agent.conftest import Pod, Start
 from tests.agent.helpers import Forked, cni, connect, read_answer, request, variables
 from tests.agent.plugins import WATCHED, log, wait_for
 from tests.agent.plugins import config as watched
-from tests.agent.test_node import QUICK, until
+from tests.agent.test_node import QUICK
 from tests.shim.helpers import build
+from tests.waiting import until
 
 pytestmark = pytest.mark.kernel
 
@@ -88,6 +89,8 @@ def test_the_agents_own_del_has_it_too(
 ) -> None:
     agent = start(settings=QUICK)
     ask(agent, wrapper, "ADD", config(tmp_path), pod("one"))
+    subprocess.run(["ip", "-n", "one", "address", "flush", "dev", "eth0"], check=True)
+    agent.until(lambda found: "the address 10.77.0.2/24 is missing" in str(found["damaged"]))
     subprocess.run(["ip", "netns", "delete", "one"], check=True)
     until(lambda: agent.attachments() == [])
     assert lab.held(tmp_path, network) == {}

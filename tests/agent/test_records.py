@@ -60,9 +60,17 @@ def test_del_forgets_its_own_attachment_only(tmp_path: Path) -> None:
 
 def test_a_second_success_takes_the_place_of_the_first(tmp_path: Path) -> None:
     records = Records(tmp_path / "agent.db")
-    for result in (b"1", b"2"):
-        records.complete(begin(records, request()), request(), result)
-    assert [record.result for record in records.all()] == [b"2"]
+    others = [request("two"), request(ifname="eth1"), request(network="other")]
+    for one in others:
+        records.complete(begin(records, one), one, b"0")
+    numbers = [begin(records, request()) for _ in range(3)]
+    for number, result in zip(numbers, (b"1", b"2"), strict=False):
+        records.complete(number, request(), result)
+    assert [(record.id, record.result) for record in records.all()[3:]] == [
+        (numbers[1], b"2"),
+        (numbers[2], b""),
+    ]
+    assert [record.result for record in records.all()[:3]] == [b"0"] * 3
     records.close()
 
 

@@ -31,6 +31,7 @@ from tests.agent.helpers import (
     variables,
 )
 from tests.agent.plugins import WATCHED, config, wait_for
+from tests.waiting import until
 
 pytestmark = pytest.mark.kernel
 
@@ -318,21 +319,15 @@ def test_callers_that_come_and_go_leave_no_descriptor_and_no_crowd_of_threads(
         assert read_answer(sock) is not None
         sock.close()
     agent.until(lambda found: not found["running"])
-    until = time.monotonic() + 5
     # At most 16 idle threads stay; each may keep its socket to the kernel.
-    while held()[0] > before + 20 or held()[1] > 30:
-        assert time.monotonic() < until, (before, held())
-        time.sleep(0.01)
+    until(lambda: held()[0] <= before + 20 and held()[1] <= 30, lambda: (before, held()))
 
 
 def test_sigterm_lets_what_runs_end(agent: Forked, tmp_path: Path) -> None:
     sock = begin(agent, "ADD", config(tmp_path, wait="go"), "one")
     wait_for(tmp_path, "ADD one begin")
     os.kill(agent.pid, 15)
-    until = time.monotonic() + 5
-    while agent.socket.exists():
-        assert time.monotonic() < until
-        time.sleep(0.005)
+    until(lambda: not agent.socket.exists())
     threading.Timer(0.1, (tmp_path / "go").touch).start()
     answer = read_answer(sock)
     sock.close()

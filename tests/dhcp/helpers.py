@@ -20,6 +20,7 @@ from podwire.dhcp.packet import CLIENT_PORT, SERVER_PORT, Kind, Option, Packet, 
 from podwire.dhcp.records import Key, Wish
 from podwire.kernel import netns
 from podwire.kernel.datagrams import BROADCAST_STATION, DatagramPort
+from tests.waiting import until
 
 SERVER = IPv4Address("10.88.0.1")
 BRIDGE = "dh0"
@@ -66,14 +67,6 @@ def addresses(name: str = "pod") -> list[str]:
 
 def is_up(name: str = "pod") -> bool:
     return "UP" in ip("-n", name, "link", "show", "dev", "eth0")[0]["flags"]
-
-
-def until(what: Callable[[], object], seconds: float = WAIT) -> None:
-    """Wait until something holds, looking at it often."""
-    limit = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < limit, "it did not come to that"
-        time.sleep(0.005)
 
 
 def key(pod: str = "pod", network: str = "net") -> Key:

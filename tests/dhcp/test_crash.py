@@ -21,8 +21,9 @@ from podwire.dhcp.records import Key, Wish
 from podwire.dhcp.remote import RemoteKeeper
 from podwire.dhcp.store import LeaseStore
 from podwire.kernel.errors import KernelError
-from tests.dhcp.helpers import key, make_bridge, make_pod, sh, until
+from tests.dhcp.helpers import key, make_bridge, make_pod, sh
 from tests.dhcp.test_servers import dnsmasq, leased
+from tests.waiting import until
 
 pytestmark = pytest.mark.kernel
 T = TypeVar("T")

@@ -30,8 +30,8 @@ from tests.dhcp.helpers import (
     running,
     sh,
     soon,
-    until,
 )
+from tests.waiting import until
 
 pytestmark = pytest.mark.kernel
 
@@ -407,6 +407,27 @@ def test_a_server_that_refuses_its_own_offer_is_asked_again_later(
             caller.join(5)
         assert done[0].address == "10.88.0.50/24"
         assert server.count(Kind.DISCOVER) == 2
+
+
+def test_a_call_beside_the_keepers_end_writes_to_no_descriptor_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = LeaseKeeper(tmp_path / "leases.sqlite")
+    keeper.start()
+    ending = threading.Thread(target=keeper.close)
+    write = os.eventfd_write
+
+    def overtaken(descriptor: int, value: int) -> None:
+        monkeypatch.undo()
+        ending.start()
+        ending.join(0.2)  # as long as the descriptor is in use, the keeper does not end
+        write(descriptor, value)
+
+    monkeypatch.setattr(os, "eventfd_write", overtaken)
+    keeper.wake()
+    ending.join()
+    with pytest.raises(KeeperUnavailable):
+        keeper.leases()
 
 
 def test_the_deadline_ends_the_wait_and_gives_back_what_was_asked_for(

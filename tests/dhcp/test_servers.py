@@ -13,7 +13,8 @@ from podwire.dhcp.errors import DHCPError, NoLease
 from podwire.dhcp.keeper import LeaseKeeper
 from podwire.dhcp.lease import LeaseRoute
 from podwire.dhcp.records import Wish
-from tests.dhcp.helpers import BRIDGE, Clock, addresses, key, make_pod, running, sh, soon, udhcpd, until
+from tests.dhcp.helpers import BRIDGE, Clock, addresses, key, make_pod, running, sh, soon, udhcpd
+from tests.waiting import until
 
 pytestmark = pytest.mark.kernel
 RANGE = "10.88.0.100,10.88.0.250,255.255.255.0,600"

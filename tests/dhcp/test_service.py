@@ -21,6 +21,7 @@ from podwire.dhcp.records import Key, Wish
 from podwire.dhcp.remote import RemoteKeeper
 from podwire.dhcp.service import KeeperService, listen
 from podwire.kernel.errors import KernelError
+from tests.waiting import until
 
 KEY = Key("net", "id", "eth0")
 LEASE = Lease("10.0.0.5/24", "10.0.0.1", 1.0, 600, 300.0, 510.0)
@@ -226,7 +227,4 @@ def test_the_service_leaves_no_thread_and_no_descriptor(keeper: Scripted, tmp_pa
     service.close()
     service.close()
     assert [one.name for one in threading.enumerate() if one.name == "dhcp-socket"] == []
-    limit = time.monotonic() + 2
-    while len(os.listdir("/proc/self/fd")) != before:  # noqa: PTH208
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+    until(lambda: len(os.listdir("/proc/self/fd")) == before)  # noqa: PTH208

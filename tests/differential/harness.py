@@ -38,7 +38,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,6 +48,7 @@ from podwire.cni.process import respond
 from podwire.plugins import load
 from tests.conftest import CLONE_NEWNET, setns
 from tests.differential.snapshot import JSON, Placeholders, comparable, observe
+from tests.waiting import until
 
 GO = Path("/usr/lib/cni")
 DATA = "{data}"
@@ -235,10 +235,11 @@ class World:
         )
         self.sh("ip", "netns", "delete", name)
         self.pods.remove(name)
-        limit = time.monotonic() + _GONE_SECONDS
-        while gone & set(observe().links):
-            assert time.monotonic() < limit, f"{gone} of pod {name} are still there"
-            time.sleep(0.01)
+        until(
+            lambda: not gone & set(observe().links),
+            f"{gone} of pod {name} are still there",
+            seconds=_GONE_SECONDS,
+        )
 
     def add(self, config: JSON | Sequence[JSON], pod: str, **options: Any) -> Reply:
         """ADD, of each plugin of a chain until one fails; the result is kept for CHECK and DEL."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 
 from tests.e2e import cri, image, installed
 from tests.plugins.helpers import ip, links, reaches
+from tests.waiting import until
 
 pytestmark = pytest.mark.kernel
 
@@ -70,13 +70,6 @@ def configure(client: cri.Client, plugins: list[dict[str, Any]]) -> None:
     text = json.dumps({"cniVersion": "1.0.0", "name": "pods", "plugins": plugins})
     (CONF / "10-pods.conflist").write_text(text)
     until(lambda: client.network_ready()[0], lambda: client.network_ready()[1])
-
-
-def until(holds: Any, told: Any = lambda: "") -> None:
-    limit = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < limit, told()
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("plugins", [CHAIN, ALONE], ids=["chain", "podwire"])

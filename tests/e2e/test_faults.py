@@ -7,25 +7,18 @@ import os
 import resource
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.cli.helpers import SLEEPER, Machine, host, output
+from tests.waiting import until
 
 pytestmark = pytest.mark.kernel
 
 PATIENCE = 30.0
-
-
-def eventually(what: str, holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < until, what
-        time.sleep(0.05)
 
 
 @contextmanager
@@ -56,7 +49,7 @@ def test_a_disk_that_is_too_small_for_the_pods_and_grows(machine: Machine) -> No
         for name in names:
             machine.write(f"{name}.yaml", SLEEPER.format(name=name))
         machine.up()
-        eventually("it is told", lambda: "No space left on device" in told(machine))
+        until(lambda: "No space left on device" in told(machine), "it is told", seconds=PATIENCE)
         output("mount", "-o", "remount,size=64m", str(machine.root))
         machine.wait_for(*(f"{name}=Running" for name in names))
         machine.podwire("down", "--timeout", "2")
@@ -75,7 +68,7 @@ def test_on_a_full_disk_pods_end_and_are_removed(machine: Machine) -> None:
         with pytest.raises(OSError, match="No space"):
             (machine.root / "more").write_bytes(b"x" * 4096)
         (machine.manifests / "a.yaml").unlink()
-        eventually("a is gone", lambda: running(machine) == ["b-n1"])
+        until(lambda: running(machine) == ["b-n1"], "a is gone", seconds=PATIENCE)
         machine.podwire("down", "--timeout", "2")
         assert [path.name for path in machine.root.iterdir() if path.is_dir()] == []
     assert host() == before
@@ -102,7 +95,7 @@ def test_without_descriptors_the_node_says_so_and_stays(machine: Machine) -> Non
     prefix = ["prlimit", "--nofile=48:48"]
     machine.podwire("up", "--detach", str(machine.manifests), "--node-name", "n1", prefix=prefix)
     log = machine.root / "lib" / "node.log"
-    eventually("it is told", lambda: "Too many open files" in log.read_text())
+    until(lambda: "Too many open files" in log.read_text(), "it is told", seconds=PATIENCE)
     os.kill(int((machine.root / "run" / "node.lock").read_text()), signal.SIGKILL)
     machine.podwire("down", "--timeout", "2")
     assert host() == before

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.helpers import SERVER, Machine, output
+from tests.waiting import until
 
 pytestmark = pytest.mark.kernel
 
@@ -24,13 +24,6 @@ def fetched(address: str, port: int) -> bool:
     where = f"[{address}]" if ":" in address else address
     command = ["busybox", "timeout", "1", "busybox", "wget", "-qO-", f"http://{where}:{port}/hostname"]
     return subprocess.run(command, capture_output=True, text=True).stdout == "web-n1\n"
-
-
-def eventually(what: str, holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < until, what
-        time.sleep(0.05)
 
 
 def table() -> list[str]:
@@ -62,7 +55,7 @@ def test_rules_that_were_flushed(machine: Machine, flush: str) -> None:
         assert any("masquerade" in line for line in whole)
         output("nft", "flush", *flush.split())
         assert table() != whole
-        eventually("the rules are back", lambda: table() == whole)
+        until(lambda: table() == whole, "the rules are back", seconds=PATIENCE)
         assert fetched("127.0.0.1", PORT)
     assert "is mended" in (machine.root / "lib" / "node.log").read_text()
 
@@ -77,8 +70,8 @@ def test_a_bridge_that_was_deleted(machine: Machine) -> None:
         mac = bridge()["address"]
         output("ip", "link", "delete", "podwire0")
         addresses = [entry["ip"] for entry in before["podIPs"]]
-        eventually("pods answer", lambda: all(fetched(address, 80) for address in addresses))
-        eventually("the host port answers", lambda: fetched("127.0.0.1", PORT))
+        until(lambda: all(fetched(address, 80) for address in addresses), "pods answer", seconds=PATIENCE)
+        until(lambda: fetched("127.0.0.1", PORT), "the host port answers", seconds=PATIENCE)
         assert bridge()["address"] == mac
 
 
@@ -86,9 +79,11 @@ def test_a_bridge_that_lost_its_addresses_and_was_set_down(machine: Machine) -> 
     with web(machine) as before:
         output("ip", "address", "flush", "dev", "podwire0", "scope", "global")
         addresses = [entry["ip"] for entry in before["podIPs"]]
-        eventually("pods answer", lambda: all(fetched(address, 80) for address in addresses))
+        until(lambda: all(fetched(address, 80) for address in addresses), "pods answer", seconds=PATIENCE)
         output("ip", "link", "set", "podwire0", "down")
-        eventually("pods answer again", lambda: all(fetched(address, 80) for address in addresses))
+        until(
+            lambda: all(fetched(address, 80) for address in addresses), "pods answer again", seconds=PATIENCE
+        )
 
 
 def test_a_pod_whose_link_was_deleted_gets_another_sandbox(machine: Machine) -> None:
@@ -97,7 +92,7 @@ def test_a_pod_whose_link_was_deleted_gets_another_sandbox(machine: Machine) -> 
     machine.wait_for("web=Running")
     listed = json.loads(output("ip", "-j", "link", "show", "master", "podwire0"))
     output("ip", "link", "delete", listed[0]["ifname"])
-    eventually("the host port answers again", lambda: fetched("127.0.0.1", PORT))
+    until(lambda: fetched("127.0.0.1", PORT), "the host port answers again", seconds=PATIENCE)
     status = machine.pod("web")["status"]["containerStatuses"][0]
     assert status["restartCount"] == 1
     events = json.loads(machine.ask("get", "events", "-o", "json").stdout)["items"]

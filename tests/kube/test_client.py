@@ -211,10 +211,10 @@ async def test_retry_after_is_heeded_for_writing_too() -> None:
 )
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 async def test_writing_is_not_repeated_when_it_may_have_been_done(method: str, trouble: Any) -> None:
-    async with connected() as (_, server, client):
+    async with connected() as (clock, server, client):
         server.script.add("any", trouble)
         with pytest.raises(errors.KubeError):
-            await client.raw(method, "/api/v1/namespaces/default/configmaps/web", body={})
+            await passing(clock, client.raw(method, "/api/v1/namespaces/default/configmaps/web", body={}))
         assert server.count() == 1
 
 

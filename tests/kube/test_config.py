@@ -177,6 +177,61 @@ FAULTS: dict[str, tuple[Any, str, str]] = {
     ),
     "no server": (kubeconfig(cluster={"server": ""}), "clusters[0].cluster.server", "URL"),
     "server no text": (kubeconfig(cluster={"server": 7}), "clusters[0].cluster.server", "string"),
+    "server without a host": (
+        kubeconfig(cluster={"server": "https:///path"}),
+        "clusters[0].cluster.server",
+        "no host",
+    ),
+    "server of no host": (
+        kubeconfig(cluster={"server": "https://a..b"}),
+        "clusters[0].cluster.server",
+        "'a..b' is no name",
+    ),
+    "server of no port": (
+        kubeconfig(cluster={"server": "https://a:99999"}),
+        "clusters[0].cluster.server",
+        "Port",
+    ),
+    "server of half an address": (
+        kubeconfig(cluster={"server": "https://[::1"}),
+        "clusters[0].cluster.server",
+        "URL is expected",
+    ),
+    "server with a query": (
+        kubeconfig(cluster={"server": "https://a/path?x=y"}),
+        "clusters[0].cluster.server",
+        "ends with its path",
+    ),
+    "server with a space": (
+        kubeconfig(cluster={"server": "https://a b"}),
+        "clusters[0].cluster.server",
+        "a character",
+    ),
+    "server with a password": (
+        kubeconfig(cluster={"server": "https://me:secret@a"}),
+        "clusters[0].cluster.server",
+        "belong to the user",
+    ),
+    "socket without a path": (
+        kubeconfig(cluster={"server": "unix://run/socket"}),
+        "clusters[0].cluster.server",
+        "path of a socket",
+    ),
+    "proxy of no host": (
+        kubeconfig(cluster={"proxy-url": "http://a..b:3128"}),
+        "clusters[0].cluster.proxy-url",
+        "no name",
+    ),
+    "proxy of another kind": (
+        kubeconfig(cluster={"proxy-url": "socks5://a"}),
+        "clusters[0].cluster.proxy-url",
+        "only proxies of HTTP",
+    ),
+    "server name that is none": (
+        kubeconfig(cluster={"tls-server-name": "a..b"}),
+        "clusters[0].cluster.tls-server-name",
+        "no name",
+    ),
     "flag no flag": (
         kubeconfig(cluster={"insecure-skip-tls-verify": "yes"}),
         "clusters[0].cluster.insecure-skip-tls-verify",
@@ -225,6 +280,20 @@ def test_faults_name_file_and_field(fault: str, tmp_path: Path) -> None:
     assert caught.value.file.startswith(str(file))
     assert caught.value.field == where
     assert what in caught.value.message
+    assert "secret" not in str(caught.value)
+
+
+def test_a_configuration_made_by_hand_is_looked_at_too() -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.Config(server="https://a..b")
+    assert caught.value.field == "server"
+
+
+def test_a_pods_environment_of_no_use_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "tcp")
+    with pytest.raises(ConfigError, match=r"KUBERNETES_SERVICE_PORT: 'https://10\.0\.0\.1:tcp'"):
+        config.in_cluster(tmp_path)
 
 
 def program(directory: Path, text: str) -> dict[str, Any]:

@@ -42,7 +42,7 @@ WATCHES: dict[str, Make] = {
     "short life": lambda b: does.lasting(b.server, 0.5),
     "honest for a while": lambda b: does.lasting(b.server, 7, then="reset"),
 }
-STEPS = ("create", "update", "delete", "recreate", "compact", "end", "reset", "mute", "away", "pass")
+STEPS = ("create", "update", "delete", "recreate", "compact", "end", "reset", "mute", "away", "lag", "pass")
 
 steps = st.lists(
     st.one_of(
@@ -84,6 +84,8 @@ async def happen(b: Bench, step: str, what: str) -> None:
         await b.server.stop()
         await b.clock.advance(3)
         await b.server.start()
+    elif step == "lag":  # I01: another server, which is behind by some versions
+        b.server.abilities.lag = "abcd".index(what)
     elif step == "pass":
         await b.clock.advance(5)
 
@@ -92,6 +94,8 @@ async def play(script: list[tuple[str, str]], watch_list: bool, page: int) -> No
     async with bench("a", "b", watch_list=watch_list, page=page) as b:
         for step, what in script:
             await happen(b, step, what)
+        b.server.abilities.lag = 0
+        b.world.changed.set()
         # What is scripted and not met yet is met: each stream is ended until none is left.
         for _ in range(60):
             await b.clock.advance(2)

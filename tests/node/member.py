@@ -83,6 +83,7 @@ class Member(Bench):
         self.mux = Mux("file", "api")
         self.node = Node(self.runtime, self.mux, "node", root=root, host_ips=HOST_IPS, clock=self.clock)
         self.member = Membership(client, self.node)
+        self.markers = 0
 
     async def gone(self, name: str) -> None:
         """Wait until the server has no such pod."""
@@ -96,6 +97,13 @@ class Member(Bench):
         """Wait until something holds for the server's pod; that pod."""
         await self.until(lambda: bool(self.cluster.pod(name)) and what(self.cluster.pod(name)))
         return self.cluster.pod(name)
+
+    async def caught_up(self) -> None:
+        """Wait until what the server told so far is acted on: a pod that comes after it runs."""
+        self.markers += 1
+        name = f"marker-{self.markers}"
+        await self.client.create(RAW_PODS, api_pod(name), "default")
+        await self.phase_is(name, "Running")
 
 
 @asynccontextmanager

@@ -108,6 +108,18 @@ async def test_a_container_that_is_stopped_for_its_probe_ends_when_its_pod_has_t
         await down
 
 
+async def test_a_pod_that_has_to_end_waits_for_no_post_start_hook(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    async with bench(tmp_path, clock=clock) as b:
+        hook = {"postStart": {"exec": {"command": ["prepare"]}}}
+        b.runtime.hold("exec_sync")
+        b.give(pod(containers=[container("main", lifecycle=hook)]))
+        await b.until(lambda: b.runtime.count("exec_sync") == 1)
+        await b.node.shutdown(grace=5)
+        assert not b.runtime.addresses
+        assert "FailedPostStartHook" not in b.reasons("web")
+
+
 @pytest.mark.parametrize(("grace", "seconds"), [(5, 5), (1, MINIMUM_GRACE), (0, MINIMUM_GRACE)])
 async def test_a_second_delete_through_the_server_shortens_the_first(
     tmp_path: Path, grace: int, seconds: float

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from podwire.kube.resource import NODES, PODS
 from podwire.node.clock import SystemClock
 from podwire.runtime.api import RuntimeCondition
 from podwire.runtime.fake import FakeRuntime, Program
-from tests.node.member import RAW_PODS, Object, api_pod, cluster, given, member, static
+from tests.node.member import RAW_PODS, Cluster, Object, api_pod, cluster, given, member, static
 
 
 async def test_a_pod_of_the_api_runs_and_its_status_is_written_back(tmp_path: Path) -> None:
@@ -23,6 +22,10 @@ async def test_a_pod_of_the_api_runs_and_its_status_is_written_back(tmp_path: Pa
         assert status["phase"] == "Running"
         assert status["containerStatuses"][0]["state"]["running"]
         assert status["qosClass"] == "BestEffort"
+
+
+def _addresses(made: Cluster, name: str) -> list[str]:
+    return [each["ip"] for each in made.pod(name)["status"]["podIPs"]]
 
 
 def _ready(shown: Object) -> str:
@@ -80,13 +83,13 @@ async def test_a_deleted_pod_goes_when_its_containers_and_network_are_gone(tmp_p
         await m.until(lambda: m.runtime.count("stop_pod_sandbox") == 1)
         shown = await m.check(lambda p: "deletionTimestamp" in p["metadata"], "web")
         assert shown["metadata"]["deletionGracePeriodSeconds"] == 30
-        await asyncio.sleep(0.2)
+        await m.caught_up()
         assert made.pod("web"), "the object went before its network"
         assert m.runtime.addresses
         gate.set()
         await m.gone("web")
-        assert m.runtime.addresses == []
-        assert await m.runtime.list_pod_sandbox() == []
+        assert [one.metadata.name for one in await m.runtime.list_pod_sandbox()] == ["marker-1"]
+        assert m.runtime.addresses == _addresses(made, "marker-1")
 
 
 async def test_a_pod_with_a_finalizer_is_taken_down_and_stays_until_that_goes(tmp_path: Path) -> None:
@@ -99,8 +102,8 @@ async def test_a_pod_with_a_finalizer_is_taken_down_and_stays_until_that_goes(tm
         await m.until(lambda: m.runtime.addresses == [])
         await m.phase_is("web", "Failed")
         await m.client.patch(PODS, {"metadata": {"labels": {"a": "b"}}}, "web", "default")
-        await asyncio.sleep(0.2)
-        assert m.runtime.count("run_pod_sandbox") == 1, "it was started again"
+        await m.caught_up()
+        assert m.runtime.count("run_pod_sandbox") == 2, "it was started again"
         await m.client.patch(PODS, {"metadata": {"finalizers": None}}, "web", "default")
         await m.gone("web")
 
@@ -166,11 +169,11 @@ async def test_what_does_not_change_is_not_written(tmp_path: Path) -> None:
     async with cluster() as made, member(tmp_path, made) as m:
         await m.client.create(RAW_PODS, api_pod(), "default")
         await m.phase_is("web", "Running")
-        await asyncio.sleep(0.2)
+        await m.caught_up()
         version = made.pod("web")["metadata"]["resourceVersion"]
         for uid in (made.pod("web")["metadata"]["uid"],) * 3:
             m.node._tell(uid, "default/web")
-            await asyncio.sleep(0.05)
+            await m.caught_up()
         assert made.pod("web")["metadata"]["resourceVersion"] == version
 
 
@@ -204,8 +207,9 @@ async def test_removal_waits_until_every_source_has_spoken(tmp_path: Path) -> No
             await m.running("web-node")
         async with member(tmp_path, made, runtime=runtime) as m:
             await m.until(m.member.pods.synced.is_set)
-            await asyncio.sleep(0.1)
-            assert len(await runtime.list_pod_sandbox()) == 1
+            await m.caught_up()
+            names = {one.metadata.name for one in await runtime.list_pod_sandbox()}
+            assert names == {"web-node", "marker-1"}
             m.mux.merge(given())
-            await m.until(lambda: runtime.addresses == [])
+            await m.until(lambda: runtime.addresses == _addresses(made, "marker-1"))
     await runtime.close()

@@ -121,6 +121,31 @@ def test_mtu_of_an_adopted_bridge_is_the_pods_too(host: Host) -> None:
     assert links("one")["eth0"]["mtu"] == links()[result.interfaces[1].name]["mtu"] == 1400
 
 
+def test_F14_a_changed_mtu_reaches_the_bridge_and_new_pods_and_is_told_of_old_ones(host: Host) -> None:
+    def mtus(*names: str) -> list[int]:
+        return [links(pod)["eth0"]["mtu"] for pod in names]
+
+    old, new = (host.config("10.1.0.0/24", isGateway=True, mtu=mtu) for mtu in (1500, 4000))
+    first = host.add(old, host.pod("one"))
+    host.check(old, "one", first)
+    with pytest.raises(CNIError, match=r"host end veth\w+: has MTU 1500, mtu says 4000"):
+        host.check(new, "one", first)
+    second = host.add(new, host.pod("two"))
+    assert (links()["pw0"]["mtu"], mtus("one", "two")) == (4000, [1500, 4000])
+    assert second.interfaces[0].mtu == 4000
+    host.check(new, "two", second)
+
+
+def test_F14_the_bridge_of_others_keeps_its_mtu(host: Host) -> None:
+    run("ip", "link", "add", "pw0", "type", "bridge")
+    run("ip", "link", "set", "pw0", "mtu", "1600")  # as said by others, and not that of its ports
+    host.add(host.config("10.1.0.0/24", mtu=1400), host.pod("one"))
+    assert (links()["pw0"]["mtu"], links("one")["eth0"]["mtu"]) == (1600, 1400)
+    host.add({**host.config("10.1.0.0/24", bridge="pw1", mtu=1400)}, "one", ifname="eth1")
+    host.add({**host.config("10.2.0.0/24", bridge="pw1", mtu=2000), "name": "other"}, "one", ifname="eth2")
+    assert links()["pw1"]["mtu"] == 1400
+
+
 def test_A16_a_bridge_with_the_address_of_another_network_is_refused(host: Host) -> None:
     run("ip", "link", "add", "pw0", "type", "bridge")
     run("ip", "address", "add", "10.88.0.1/16", "dev", "pw0")

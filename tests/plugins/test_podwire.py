@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -98,6 +100,30 @@ def test_host_ports_lead_to_the_pod_from_everywhere(node: Node, mode: str, kind:
     node.check(with_ports(config, mapping(8080, 80, protocol)), "one", one)
     node.delete(config, "one")
     assert "target_any4" not in podwire_lab.pod_elements()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_g01_a_udp_client_follows_the_port_to_the_new_pod(node: Node, mode: str) -> None:
+    config = with_ports(node.network(mode), mapping(8125, 9000, "udp"))
+    node.attached(node.network(mode), "other")  # from the first rules on, the kernel keeps flows
+    client = node.open("client", socket.AF_INET, socket.SOCK_DGRAM)
+    client.connect(("192.0.2.1", 8125))
+    client.send(b"before there is a pod")
+
+    def follows(name: str) -> None:
+        (result,) = node.attached(config, name)
+        server = node.open(name, socket.AF_INET, socket.SOCK_DGRAM)
+        server.bind((plain(result)[0], 9000))
+        try:
+            client.send(name.encode())
+        except ConnectionRefusedError:  # as long as nobody had the port
+            client.send(name.encode())
+        assert server.recv(64) == name.encode()
+
+    follows("one")
+    node.delete(config, "one")
+    assert "dport=8125" not in " ".join(nat_lab.flows())
+    follows("two")
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -303,6 +329,24 @@ def test_e04_a_late_del_of_an_old_container_does_not_touch_the_new_one(node: Nod
     node.check(config, "one", result, container_id="new")
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_c18_after_a_reboot_a_container_gets_addresses_without_a_del(node: Node, mode: str) -> None:
+    """Links and rules went with the boot; the lease is on disk."""
+    config = node.network(mode)
+    (one,) = node.attached(config, "one")
+    run("nft", "flush", "ruleset")
+    run("ip", "link", "delete", one.interfaces[-2].name)
+    with pytest.raises(CNIError, match=r"container id-one .* holds"):
+        node.add(config, "one")
+    before = time.time() - float(Path("/proc/uptime").read_text().split()[0]) - 60
+    for address in node.held():
+        os.utime(node.data / "net" / address, (before, before))
+    (node.data / "net/touched").touch()  # what changes a file in place is seen once the directory changes
+    again = node.add(config, "one")
+    (node.data / "net/touched").unlink()
+    assert list(node.held()) == plain(again) != plain(one)
+
+
 def test_leases_move_from_bridge_and_host_local_and_back(node: Node) -> None:
     before = node.config(V4, isGateway=True, ipMasq=True)
     node.attached(before, "one")
@@ -453,8 +497,8 @@ def test_limits_are_made_before_the_host_end_is_up(
     up: list[bool] = []
     real = shaping.make
 
-    def watched(*arguments: Any) -> Any:
-        made = real(*arguments)
+    def watched(*arguments: Any, **named: Any) -> Any:
+        made = real(*arguments, **named)
         up.append("UP" in links()[arguments[2].name]["flags"])
         return made
 

@@ -327,6 +327,7 @@ def test_status_tells_what_makes_an_add_impossible(
     with pytest.raises(NotAvailable, match="cannot be made in"):
         host.call("STATUS", blocked)
     result = wire(host, "one", "10.1.0.5/24")
+    run("ip", "netns", "exec", "one", "sysctl", "-qw", "net.ipv4.ip_forward=0")
     with pytest.raises(IOFailure, match="Not a directory"):
         host.add(blocked, "one", result=result)
     assert sysctl("net/ipv4/ip_forward", "one") == "0"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from ipaddress import ip_interface
 
 from podwire.cni.plugin import Interface, IPConfig, Result, Route
 from tests.plugins.helpers import Host, run
+from tests.waiting import until
 
 
 def wire(host: Host, pod: str, *owned: str, ifname: str = "eth0", number: int = 1) -> Result:
@@ -38,7 +38,7 @@ def wire(host: Host, pod: str, *owned: str, ifname: str = "eth0", number: int = 
 
 def _wait_for_local_route(pod: str, address: str) -> None:
     """Wait for the route that the kernel adds from a work queue, some time after the address."""
-    limit = time.monotonic() + 5
-    while f"local {address} " not in run("ip", "-n", pod, "-6", "route", "show", "table", "local"):
-        assert time.monotonic() < limit, f"{address} has no local route"
-        time.sleep(0.005)
+    until(
+        lambda: f"local {address} " in run("ip", "-n", pod, "-6", "route", "show", "table", "local"),
+        f"{address} has no local route",
+    )

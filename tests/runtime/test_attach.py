@@ -178,15 +178,15 @@ def _peek(session: Session) -> bytes:
 
 async def test_a_client_that_takes_nothing_for_long_is_let_go(places: Places) -> None:
     async with opened(places, attach_stall=0.2) as runtime:
-        script = "read line; head -c 1000000 /dev/zero; exit 4"
-        container_id = await running(runtime, places, script, stdin=True)
+        script = "read line; head -c 1000000 /dev/zero; cat; exit 4"
+        container_id = await running(runtime, places, script, stdin=True, stdin_once=True)
         session = await runtime.attach(container_id, stdin=True)
         await session.write_stdin(b"\n")
         with pytest.raises(RuntimeFault) as caught:
             await asyncio.wait_for(session.wait(), 10)
         assert caught.value.code is Code.UNAVAILABLE
-        await session.close()
         assert (await ended(runtime, container_id)).exit_code == 4
+        await session.close()
 
 
 async def test_without_stdin_what_is_sent_is_dropped(runtime: EmbeddedRuntime, places: Places) -> None:

@@ -141,9 +141,13 @@ async def test_a_deletion_timestamp_is_told_as_delete() -> None:
         mux, watched = Mux(API), Watched()
         await client.create(RAW_PODS, api_pod("one"), "default")
         ops: list[Op] = []
+        graces: list[int | None] = []
 
         def emit(snapshot: Snapshot) -> None:
-            ops.extend(update.op for update in mux.merge(snapshot))
+            for update in mux.merge(snapshot):
+                ops.append(update.op)
+                if update.op is Op.DELETE:
+                    graces.extend(pod.metadata.deletion_grace_period_seconds for pod in update.pods)
             watched.emit(snapshot)
 
         task = asyncio.create_task(APISource(client, "node", set_event()).run(emit))
@@ -154,4 +158,6 @@ async def test_a_deletion_timestamp_is_told_as_delete() -> None:
         await watched.until(lambda s: not s.pods)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    assert ops == [Op.ADD, Op.DELETE, Op.REMOVE]
+    # The second says that no time is left (store.go, Delete); then the object is gone.
+    assert ops == [Op.ADD, Op.DELETE, Op.DELETE, Op.REMOVE]
+    assert graces == [30, 0]

@@ -292,6 +292,25 @@ async def test_configured_headers_with_several_values_of_one_name() -> None:
     assert sent.getall("User-Agent") == ["mine"]
 
 
+@pytest.mark.parametrize(
+    "where", ["http://a..b/pods", "http://127.0.0.1:99999/", "ftp://127.0.0.1/", "http://"]
+)
+async def test_a_server_that_leads_astray_is_a_failure_and_no_end_of_the_source(where: str) -> None:
+    async with ScriptedServer(World()) as server:
+        server.script.add("any", does.status(302, "Found", Location=where))
+        snapshot = await polled(HTTPSource(f"http://127.0.0.1:{server.port}/pod", "n"))
+    assert [p.reason for p in snapshot.problems] == [Reason.FAILED_READ]
+    assert not snapshot.complete
+
+
+@pytest.mark.parametrize(
+    "url", ["http://a..b/", "http://a:99999/", "http:///x", "ftp://a/x", "http://[::1", "x"]
+)
+def test_what_is_no_url_of_pods_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="is not a URL of pods"):
+        HTTPSource(url, "n")
+
+
 async def test_too_much_is_refused() -> None:
     async with site() as s:
         s.text("#" * ((10 << 20) + 1))

@@ -39,10 +39,13 @@ class Guard:
         fd = client.connection.fileno()
         with self._lock:
             self._clients[fd] = client
+            # Once closed, the numbers of the descriptors may be another's.
+            if self._closed:
+                return
             self._epoll.register(fd, select.EPOLLRDHUP | select.EPOLLONESHOT)
             client.watched = True
-        if client.give_up_at < self._next:
-            os.eventfd_write(self._wake, 1)
+            if client.give_up_at < self._next:
+                os.eventfd_write(self._wake, 1)
 
     def forget(self, client: Client) -> None:
         """Watch it no longer; before its connection is closed."""
@@ -57,7 +60,7 @@ class Guard:
             self._unwatch(client)
 
     def _unwatch(self, client: Client) -> None:
-        if client.watched:
+        if client.watched and not self._closed:
             client.watched = False
             self._epoll.unregister(client.connection.fileno())
 
@@ -72,7 +75,8 @@ class Guard:
 
     def close(self) -> None:
         """End the watching."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
         os.eventfd_write(self._wake, 1)
         self._thread.join()
         self._epoll.close()

@@ -55,6 +55,7 @@ class PluginHost:
         """Called with the container ID, in its turn, before each of its ADDs."""
         self._load = load
         self._nesting = Nesting()
+        self._view = caller.mount_namespace()
         self._opened = nullcontext(kernel)
 
     def plugin(self, type: str) -> Plugin[Any, Any] | None:
@@ -79,6 +80,7 @@ class PluginHost:
             registry=self._load,
             deadline=time.monotonic() + call.timeout * _SHARE,
             cancel=client.cancel,
+            own_netns=self.kernel.netns.identity,
         )
         if isinstance(read, Reply):
             client.deliver(read)
@@ -104,7 +106,7 @@ class PluginHost:
                 client.deliver(self.perform(invocation))
                 return
             with (
-                caller.root_of(client.view, client.pid) as root,
+                caller.root_of(client.view, client.pid, self._view) as root,
                 netns.seen_from(root),
             ):
                 if root is not None and request.netns:
@@ -227,11 +229,12 @@ class PluginHost:
 
         Its caller is gone: the host's first process stands for it, if that is in the same mount namespace.
         """
-        return caller.root_of(record.view if record.view == caller.mount_namespace(1) else 0, 1)
+        seen = record.view if record.view == caller.mount_namespace(1) else 0
+        return caller.root_of(seen, 1, self._view)
 
     def can_see(self, record: Record) -> bool:
         """Tell whether paths of a record's caller can be looked up: the agent's, or the host's."""
-        return record.view in (0, caller.mount_namespace(), caller.mount_namespace(1))
+        return record.view in (0, self._view, caller.mount_namespace(1))
 
     def is_gone(self, record: Record) -> bool:
         """Tell whether an attachment's namespace is gone from where its caller had it.

@@ -53,6 +53,8 @@ _INSERT = (
 _COMPLETE = "UPDATE attachment SET made = 1, result = ? WHERE id = ?"
 _KEY = "container_id = ? AND ifname = ? AND network = ? AND plugin = ?"
 _NAMESAKES = f"SELECT id, config FROM attachment WHERE {_KEY} AND id <= ? ORDER BY id"
+# One statement, and so one transaction, unless there is an earlier one, which may have to go.
+_COMPLETE_FIRST = f"{_COMPLETE} AND NOT EXISTS (SELECT 1 FROM attachment WHERE {_KEY} AND id < ?)"
 _DROP = "DELETE FROM attachment WHERE id = ?"
 _LAST = (1 << 63) - 1
 _BUSY_SECONDS = 2.0
@@ -179,6 +181,8 @@ class Records:
     def complete(self, number: int, request: Request[Any], result: bytes) -> None:
         """Write down that an ADD has succeeded; it takes the place of an earlier one of the same entry."""
         with self._writing() as connection:
+            if connection.execute(_COMPLETE_FIRST, (result, number, *_key(request), number)).rowcount:
+                return
             connection.execute("BEGIN IMMEDIATE")
             try:
                 connection.execute(_COMPLETE, (result, number))

@@ -121,8 +121,9 @@ class Mender:
         if changes != self._at:
             self._records = self._host.records.current()
             self._attached = _attached(self._records)
-            # A list's CHECK gets what its last plugin told, and so does each of its plugins.
-            self._results = {_place(record): record.result for record in self._records}
+            # Each plugin's CHECK gets what the list's last one told; an IPAM plugin tells of no interface.
+            told = (record for record in self._records if b'"interfaces"' in record.result)
+            self._results = {_place(record): record.result for record in told}
             known = {record.id for record in self._records}
             self._lost &= known
             self._damaged = {number: found for number, found in self._damaged.items() if number in known}
@@ -175,7 +176,7 @@ class Mender:
         plugin = self._host.plugin(record.plugin)
         if plugin is None or plugin.check is None or not self._host.can_see(record):
             return None
-        whole = msgspec.structs.replace(record, result=self._results[_place(record)])
+        whole = msgspec.structs.replace(record, result=self._results.get(_place(record), record.result))
         try:
             with self._turn(record) as there:
                 read = self._host.prepared(plugin, whole, "CHECK")

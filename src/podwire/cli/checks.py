@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from podwire.cli.errors import CommandError, usage
+from podwire.kube.urls import url_fault
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 DEFAULT_MANIFESTS = Path("manifests")
@@ -103,22 +104,14 @@ def _is_url(argument: str) -> bool:
 
 def _url(text: str) -> str:
     """A URL that pods can be read from."""
-    from yarl import URL
-
-    try:
-        url = URL(text)
-        host = url.host
-    except ValueError as error:
-        raise usage(f"{text!r} is not a URL: {error}") from error
-    if url.scheme not in ("http", "https"):
+    scheme = text.partition("://")[0].lower()
+    if scheme not in ("http", "https"):
         raise usage(
-            f"{text}: manifests are read over http and https, not {url.scheme}",
+            f"{text}: manifests are read over http and https, not {scheme}",
             hint="Save it to a file and give that.",
         )
-    if not host or not text.isprintable():
-        raise usage(
-            f"{text!r} is not a URL: " + ("a character that cannot be printed" if host else "no host")
-        )
+    if wrong := url_fault(text):
+        raise usage(f"{text!r} is not a URL: {wrong}")
     return text
 
 

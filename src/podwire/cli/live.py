@@ -39,8 +39,8 @@ def pod_name(pod: Pod) -> str:
     return name if namespace == "default" else f"{namespace}/{name}"
 
 
-def pod_line(pod: Pod, at: datetime) -> tuple[str, ...]:
-    """The cells of a pod under :data:`HEADINGS`."""
+def pod_cells(pod: Pod, at: datetime) -> tuple[str, ...]:
+    """The cells of a pod, but for the reason why it is not well."""
     return (
         pod_name(pod),
         rows.ready(pod),
@@ -48,8 +48,12 @@ def pod_line(pod: Pod, at: datetime) -> tuple[str, ...]:
         str(rows.restarts(pod)),
         ",".join(rows.addresses(pod)) or "-",
         ages.since(pod.metadata.creation_timestamp or pod.status.start_time, at),
-        rows.reason(pod),
     )
+
+
+def pod_line(pod: Pod, at: datetime) -> tuple[str, ...]:
+    """The cells of a pod under :data:`HEADINGS`."""
+    return (*pod_cells(pod, at), rows.reason(pod))
 
 
 def ordered(pods: Iterable[Pod]) -> list[Pod]:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from podwire.cli import output, rows
-from podwire.cli.live import Picture, event_line, ordered, pod_name
+from podwire.cli.live import Picture, event_line, ordered, pod_cells
 from podwire.kube import ages
 from podwire.kube.objects import Pod
 
@@ -78,20 +78,9 @@ def _is_well(pod: Pod) -> bool:
     return rows.status(pod) in {"Completed", "Succeeded"} or (rows.status(pod) == "Running" and done == total)
 
 
-def _cells(pod: Pod, at: datetime) -> tuple[str, ...]:
-    return (
-        pod_name(pod),
-        rows.ready(pod),
-        rows.status(pod),
-        str(rows.restarts(pod)),
-        ",".join(rows.addresses(pod)) or "-",
-        ages.since(pod.metadata.creation_timestamp or pod.status.start_time, at),
-    )
-
-
 def _layout(pods: Sequence[Pod], at: datetime, width: int) -> dict[str, int]:
     """The columns that fit, each with its width; what matters least goes first."""
-    table = [_COLUMNS, *(_cells(pod, at) for pod in pods)]
+    table = [_COLUMNS, *(pod_cells(pod, at) for pod in pods)]
     layout = {head: max(len(row[index]) for row in table) for index, head in enumerate(_COLUMNS)}
     for head in _DROPPED:
         if sum(layout.values()) + _GAP * (len(layout) - 1) <= width:
@@ -110,7 +99,7 @@ def _blocks(pods: Sequence[Pod], at: datetime, console: Console) -> list[list[Te
     layout = _layout(pods, at, console.width)
     blocks = []
     for pod in pods:
-        cells = dict(zip(_COLUMNS, _cells(pod, at), strict=True))
+        cells = dict(zip(_COLUMNS, pod_cells(pod, at), strict=True))
         line = Text()
         for head, size in layout.items():
             style = output.style_of(cells[head]) if head == "STATUS" else ""

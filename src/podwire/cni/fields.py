@@ -63,7 +63,7 @@ def _planned(info: inspect.Type, seen: dict[Any, _Plan]) -> _Plan | None:
 def _folded(value: Any, plan: _Plan | None) -> Any:
     if plan is None:
         return value
-    if isinstance(value, Mapping):
+    if isinstance(value, (dict, Mapping)):  # the class that it mostly is first: the other's check is slow
         if plan.item is not None:
             return {key: _folded(each, plan.item) for key, each in value.items()}
         folded: dict[str, Any] = {}
@@ -81,13 +81,20 @@ def _folded(value: Any, plan: _Plan | None) -> Any:
 
 def lookup(values: Mapping[str, Any], key: str, default: Any = None) -> Any:
     """Return the value of a key whatever its case; where several match, the last one, as in Go."""
-    if len(values) == 0:
-        return default
-    wanted = key.lower()
     found = default
-    for name, value in values.items():
-        if (name == key or name.lower() == wanted) and value is not None:
+    for name in _alike(tuple(values)).get(key.lower(), ()):
+        value = values[name]
+        if value is not None:
             found = value
+    return found
+
+
+@lru_cache(maxsize=256)
+def _alike(names: tuple[str, ...]) -> dict[str, list[str]]:
+    """The keys of an object by their lower case: the configurations of a network have the same ones."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(name.lower(), []).append(name)
     return found
 
 

@@ -120,8 +120,9 @@ class LeaseKeeper:
 
     def wake(self) -> None:
         """Have the keeper look at its clock now."""
-        if self._wakeup >= 0:
-            os.eventfd_write(self._wakeup, 1)
+        with self._lock:  # at its end the keeper closes the descriptor, whose number may then be another's
+            if self._wakeup >= 0:
+                os.eventfd_write(self._wakeup, 1)
 
     def __enter__(self) -> Self:
         self.start()
@@ -279,8 +280,9 @@ class LeaseKeeper:
             future.set_exception(self._stopped())
         self._holdings.clear()
         self._selector.close()
-        os.close(self._wakeup)
-        self._wakeup = -1
+        with self._lock:
+            os.close(self._wakeup)
+            self._wakeup = -1
         if self._store is not None:
             self._store.close()
 

@@ -45,12 +45,15 @@ class _Index:
         self.entries: dict[str, _Entry] = {}
         self.taken: dict[int, dict[int, Holder]] = {4: {}, 6: {}}
         self.held: dict[Holder, list[Address]] = {}
+        self.last: dict[int, Address | None] = {}
+        """What each set gave last: with a new one, by whomever, there is a new file in the directory."""
 
     def forget(self) -> None:
         self.stamp = None
         self.entries.clear()
         self.taken = {4: {}, 6: {}}
         self.held.clear()
+        self.last.clear()
 
     def put(self, name: str, entry: _Entry) -> None:
         self.drop(name)
@@ -194,11 +197,13 @@ class Leases:
 
     def last_reserved(self, position: int) -> Address | None:
         """Return the address that set ``position`` gave last, if that is known."""
-        try:
-            text = self._read(f"{LAST_RESERVED}{position}")
-        except OSError:
-            return None
-        return _address(text.strip())
+        last = self._index.last
+        if position not in last:
+            try:
+                last[position] = _address(self._read(f"{LAST_RESERVED}{position}").strip())
+            except OSError:
+                return None
+        return last[position]
 
     def reserve(self, address: Address, holder: Holder, position: int) -> None:
         """Give ``address`` of set ``position`` to ``holder``.
@@ -222,6 +227,7 @@ class Leases:
                 os.unlink(name if renamed else _NEW, dir_fd=self._directory)
             raise StoreError("reserve", f"{self._path}/{name}", error.errno or 0) from error
         self._index.put(name, _Entry(stamp, address, holder))
+        self._index.last[position] = address
         self._index.stamp = changed
 
     def release(self, container_id: str, ifname: str) -> tuple[Address, ...]:
@@ -280,6 +286,7 @@ class Leases:
     def _scan(self) -> None:
         """Bring the index up to date, reading only files that are new or changed."""
         index = self._index
+        index.last.clear()
         try:
             stamp = self._stamp()
             present: set[str] = set()

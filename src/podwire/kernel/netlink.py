@@ -10,6 +10,7 @@ import errno
 import socket
 import struct
 from collections.abc import Iterator, Sequence
+from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from podwire.kernel import message as nl
@@ -45,6 +46,9 @@ _EXTENDED = Table("extended ack", text=(1, STRING), offset=(2, U32), missing=(5,
 
 _BUFFER = 64 * 1024
 _RECEIVE_BYTES = 4 * 1024 * 1024
+_SPARE_MAX = 16
+# Of sockets that were closed: a new buffer is 64 KiB to be cleared, for a few short answers in a pod.
+_spare: list[bytearray] = []
 _WAIT = struct.pack("@ll", 30, 0)
 # Bounds of one sendmsg: the acks of so many messages fit the receive buffer, and the text the send buffer.
 _BATCH_MESSAGES = 1000
@@ -61,7 +65,10 @@ class NetlinkSocket(ClosedAtEnd):
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self._buffer = bytearray(_BUFFER)
+        try:
+            self._buffer = _spare.pop()
+        except IndexError:
+            self._buffer = bytearray(_BUFFER)
         self._view = memoryview(self._buffer)
         self._sequence = 0
 
@@ -151,6 +158,14 @@ class NetlinkSocket(ClosedAtEnd):
         """
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name)
         return self._socket.getsockopt(socket.SOL_SOCKET, _SO_BINDTOIFINDEX)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Only here: whoever ends a block is the thread that used the socket.
+        if self._socket.fileno() >= 0 and len(self._buffer) == _BUFFER and len(_spare) < _SPARE_MAX:
+            _spare.append(self._buffer)
+        super().__exit__(kind, error, trace)
 
     def _next(self, count: int) -> int:
         if self._sequence > 0xFFFF0000:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 import yaml
@@ -31,6 +31,7 @@ from podwire.kube.credentials import (
     bearer,
 )
 from podwire.kube.errors import ConfigError
+from podwire.kube.urls import host_fault, url_fault
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DEFAULT_FILE = Path("~/.kube/config")
@@ -41,7 +42,7 @@ class Config:
     """One server and one user.
 
     ``server`` is an ``http://`` or ``https://`` URL, which may have a path, or ``unix:///path/to/socket``.
-    ``ca`` is PEM; empty for the system's authorities.
+    ``ca`` is PEM; empty for the system's authorities. Raises ConfigError, with the field as in a kubeconfig.
     """
 
     server: str
@@ -53,6 +54,41 @@ class Config:
     credentials: Credentials = field(default_factory=Fixed)
     impersonate: Mapping[str, str | list[str]] = field(default_factory=dict)
     """Headers ``Impersonate-...`` and their values."""
+
+    def __post_init__(self) -> None:
+        parts = _split(self.server)
+        if parts is None or parts.scheme not in ("http", "https", "unix"):
+            raise ConfigError(f"an http(s) or unix URL is expected, not {self.server!r}", field="server")
+        if parts.scheme == "unix":
+            wrong = "" if parts.path.startswith("/") and not parts.netloc else "a path of a socket is needed"
+        elif parts.username is not None:
+            raise ConfigError("user and password belong to the user, not to the cluster", field="server")
+        elif parts.query or parts.fragment:
+            wrong = "it ends with its path"
+        else:
+            wrong = url_fault(self.server)
+        if wrong:
+            raise ConfigError(f"{self.server!r}: {wrong}", field="server")
+        if self.proxy:
+            check_proxy(self.proxy)
+        if self.tls_server_name and (wrong := host_fault(self.tls_server_name)):
+            raise ConfigError(wrong, field="tls-server-name")
+
+
+def check_proxy(proxy: str) -> None:
+    """Raise ConfigError for what is no proxy that is known here."""
+    parts = _split(proxy)
+    if parts is None or parts.scheme not in ("http", "https"):
+        raise ConfigError(f"{proxy!r}: only proxies of HTTP are known", field="proxy-url")
+    if wrong := url_fault(proxy):
+        raise ConfigError(f"{proxy!r}: {wrong}", field="proxy-url")
+
+
+def _split(url: str) -> SplitResult | None:
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return None
 
 
 def load(path: Path | str | None = None, *, context: str | None = None) -> Config:
@@ -87,8 +123,11 @@ def in_cluster(directory: Path | None = None) -> Config:
         missing = "KUBERNETES_SERVICE_PORT" if host else "KUBERNETES_SERVICE_HOST"
         raise ConfigError("not set: this process does not run in a pod", field=missing)
     namespace = directory / "namespace"
+    server = f"https://{f'[{host}]' if ':' in host else host}:{port}"
+    if wrong := url_fault(server):
+        raise ConfigError(f"{server!r}: {wrong}", field="KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT")
     return Config(
-        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        server=server,
         ca=_read(directory / "ca.crt", "", ""),
         namespace=namespace.read_text().strip() if namespace.exists() else "default",
         credentials=TokenFile(directory / "token"),
@@ -165,25 +204,22 @@ def from_files(paths: list[Path], *, context: str | None = None) -> Config:
 
 
 def _combine(context: _Entry, cluster: _Entry, user: _Entry | None) -> Config:
-    server = cluster.text("server")
-    scheme = urlsplit(server).scheme
-    if scheme not in ("http", "https", "unix"):
-        raise ConfigError(
-            f"an http(s) or unix URL is expected, not {server!r}",
-            file=cluster.file,
-            field=cluster.at("server"),
-        )
     ca = cluster.data("certificate-authority")
-    return Config(
-        server=server.rstrip("/"),
-        ca=ca,
-        insecure=cluster.flag("insecure-skip-tls-verify"),
-        tls_server_name=cluster.text("tls-server-name"),
-        proxy=cluster.text("proxy-url"),
-        namespace=context.text("namespace") or "default",
-        credentials=_credentials(user, cluster, ca) if user is not None else Fixed(),
-        impersonate=_impersonation(user) if user is not None else {},
-    )
+    try:
+        return Config(
+            server=cluster.text("server").rstrip("/"),
+            ca=ca,
+            insecure=cluster.flag("insecure-skip-tls-verify"),
+            tls_server_name=cluster.text("tls-server-name"),
+            proxy=cluster.text("proxy-url"),
+            namespace=context.text("namespace") or "default",
+            credentials=_credentials(user, cluster, ca) if user is not None else Fixed(),
+            impersonate=_impersonation(user) if user is not None else {},
+        )
+    except ConfigError as error:
+        if error.file:
+            raise
+        raise ConfigError(error.message, file=cluster.file, field=cluster.at(error.field)) from error
 
 
 def _credentials(user: _Entry, cluster: _Entry, ca: bytes) -> Credentials:

@@ -42,12 +42,7 @@ def load_manifest(data: bytes | str, file: str = "", *, static: bool = True) -> 
 
     ``static`` also refuses what a pod without an API server cannot have. Raises ManifestError.
     """
-    try:
-        text = data if isinstance(data, str) else yamltree.decode_text(data)
-        documents = yamltree.parse(text.removeprefix("\ufeff"))
-    except TreeError as error:
-        fault = FieldError(file, error.line, error.column, "", "", error.message)
-        raise ManifestError(FAILED_PARSE, [fault]) from error
+    documents = _documents(data, file)
     if not documents:
         return None
     root = documents[0]
@@ -68,12 +63,7 @@ def load_manifests(data: bytes | str, file: str = "", *, static: bool = True) ->
 
     Raises ManifestError with the faults of all pods; one faulty pod spoils all.
     """
-    try:
-        text = data if isinstance(data, str) else yamltree.decode_text(data)
-        documents = yamltree.parse(text.removeprefix("\ufeff"))
-    except TreeError as error:
-        fault = FieldError(file, error.line, error.column, "", "", error.message)
-        raise ManifestError(FAILED_PARSE, [fault]) from error
+    documents = _documents(data, file)
     if not documents:
         return []
     root = documents[0]
@@ -95,6 +85,15 @@ def load_manifests(data: bytes | str, file: str = "", *, static: bool = True) ->
     if errors:
         raise ManifestError(reason, errors, _name(root) if isinstance(root, Mapping) else "")
     return loaded
+
+
+def _documents(data: bytes | str, file: str) -> list[Node]:
+    try:
+        text = data if isinstance(data, str) else yamltree.decode_text(data)
+        return yamltree.parse(text.removeprefix("\ufeff"))
+    except TreeError as error:
+        fault = FieldError(file, error.line, error.column, "", "", error.message)
+        raise ManifestError(FAILED_PARSE, [fault]) from error
 
 
 def _items(root: Node) -> list[tuple[str, Node]]:

@@ -21,10 +21,9 @@ from aiohttp.connector import Connection
 from podwire import __version__
 from podwire.kube import tls
 from podwire.kube.clock import SECOND, Clock, deadline
-from podwire.kube.config import Config
+from podwire.kube.config import Config, check_proxy
 from podwire.kube.credentials import Credential
 from podwire.kube.errors import (
-    ConfigError,
     ConnectFailed,
     ConnectionFailed,
     ConnectionRefused,
@@ -245,6 +244,6 @@ def _proxy(config: Config) -> str:
     proxy = config.proxy
     if not proxy and not urllib.request.proxy_bypass_environment(parts.netloc):  # type: ignore[attr-defined]
         proxy = urllib.request.getproxies_environment().get(parts.scheme, "")
-    if proxy and urlsplit(proxy).scheme not in ("http", "https"):
-        raise ConfigError(f"{proxy!r}: only proxies of HTTP are known", field="proxy-url")
+    if proxy and not config.proxy:
+        check_proxy(proxy)
     return proxy

@@ -123,8 +123,8 @@ class Actions:
         hook = container.lifecycle.post_start if container.lifecycle is not None else None
         if hook is None:
             return
-        try:
-            await run_hook(
+        running = asyncio.ensure_future(
+            run_hook(
                 hook,
                 container,
                 container_id,
@@ -133,12 +133,18 @@ class Actions:
                 clock=self.ctx.clock,
                 timeout=POST_START_TIMEOUT,
             )
+        )
+        try:
+            if await self.graces.done_or_ending(running):
+                await running
         except HookFailed as error:
             self.event(WARNING, "FailedPostStartHook", f"PostStartHook failed: {error}", container.name)
             status = self._seen(container_id)
             if status is not None:
                 await self.stop(status, self.graces.begin(self.pod.spec.termination_grace_period_seconds))
             raise StartFailed(container.name, Trouble("PostStartHookError", str(error))) from error
+        finally:
+            await _abandoned(running)
 
     def _failed(self, name: str, reason: str, message: str) -> StartFailed:
         self.event(WARNING, "Failed", f"Error: {message}", name)

@@ -39,12 +39,7 @@ class Grace:
 
     async def done_or_shortened(self, work: asyncio.Future[None]) -> bool:
         """Wait for ``work``; False if it has less time now than when this was called."""
-        shortened = asyncio.ensure_future(self._shortened.wait())
-        try:
-            await asyncio.wait((work, shortened), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            shortened.cancel()
-        return work.done()
+        return await _done_or(self._shortened, work)
 
     async def done_or_cut_short(self, work: asyncio.Future[None]) -> bool:
         """Wait for ``work``, which keeps by itself to the time that is left now.
@@ -71,6 +66,7 @@ class Graces:
         self._clock = clock
         self._most = math.inf
         self._running: WeakSet[Grace] = WeakSet()
+        self._ending = asyncio.Event()
 
     def begin(self, seconds: float) -> Grace:
         """So many seconds from now on, or fewer if no more are allowed."""
@@ -78,8 +74,23 @@ class Graces:
         self._running.add(made)
         return made
 
+    async def done_or_ending(self, work: asyncio.Future[None]) -> bool:
+        """Wait for ``work``; False if the pod has to end first."""
+        return await _done_or(self._ending, work)
+
     def allow(self, seconds: float) -> None:
         """Allow no more than so many seconds from now on, whatever was begun."""
         self._most = min(seconds, self._most)
+        self._ending.set()
         for grace in self._running:
             grace.shorten(seconds)
+
+
+async def _done_or(event: asyncio.Event, work: asyncio.Future[None]) -> bool:
+    """Wait for either; whether ``work`` is done."""
+    happened = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait((work, happened), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        happened.cancel()
+    return work.done()

@@ -281,6 +281,10 @@ def check(request: Request[Config], kernel: Kernel) -> None:
         verification.host_end(
             host_end, bridge, result, hairpin=config.hairpinMode, isolated=config.portIsolation
         )
+        if config.mtu and host_end is not None and host_end.mtu != config.mtu:
+            raise CNIError(
+                f"host end {host_end.name}: has MTU {host_end.mtu}, mtu says {config.mtu}", code=KERNEL
+            )
         verification.container_end(
             container, identity.ifname, result, up=not config.disableContainerInterface
         )

@@ -114,7 +114,15 @@ def _ensure(kernel: Kernel, wanted: Wanted) -> tuple[Link, bool]:
         raise InvalidConfig(f"bridge {wanted.name}: exists already and is no bridge but a {kind}")
     if not made and not is_ours(link):
         refuse_advertisements(kernel, link.name)
+    # What the bridge's network says by now; of a network that only uses it, nobody is heard.
+    if wanted.mtu not in {0, link.mtu} and link.alias == _alias(wanted.network):
+        host.send(links.configure(link.index, mtu=wanted.mtu))
+        link = msgspec.structs.replace(link, mtu=wanted.mtu)
     return link, made
+
+
+def _alias(network: str) -> str:
+    return f"{MARK} bridge {network}"
 
 
 def _finish(kernel: Kernel, wanted: Wanted) -> Link | None:
@@ -123,9 +131,7 @@ def _finish(kernel: Kernel, wanted: Wanted) -> Link | None:
     refuse_advertisements(kernel, wanted.name)
     host.send(
         links.configure(wanted.name, addr_gen_mode=AddrGenMode.NONE),
-        links.configure(
-            wanted.name, alias=f"{MARK} bridge {wanted.network}", promisc=wanted.promisc or None, up=True
-        ),
+        links.configure(wanted.name, alias=_alias(wanted.network), promisc=wanted.promisc or None, up=True),
     )
     return links.get(host, wanted.name, details=False)
 
@@ -157,7 +163,7 @@ def _remove_unused(kernel: Kernel, name: str, mac: str = "") -> bool:
 
 def is_ours(link: Link) -> bool:
     """Tell whether a bridge carries our alias."""
-    return link.alias.startswith(f"{MARK} bridge ")
+    return link.alias.startswith(_alias(""))
 
 
 def gateway_interfaces(ips: Sequence[IPConfig]) -> list[IPInterface]:
@@ -296,22 +302,19 @@ def _additions(
 
 def enable_forwarding(kernel: Kernel, families: set[int]) -> list[str]:
     """Have the host forward these families (4, 6), all or none; return the sysctls that were changed."""
+    keys = [key for family, key in FORWARDING.items() if family in families]
+    before = {key: value for key in keys if (value := kernel.parameters.read(key)) != "1"}
+    if not before:
+        return []
 
     def run() -> list[str]:
-        keys = [key for family, key in FORWARDING.items() if family in families]
-        before = {key: value for key in keys if (value := sysctl.read(key)) != "1"}
         with undone_on_failure() as undo:
             for key, value in before.items():
                 undo.append(partial(sysctl.write, key, value))
                 sysctl.write(key, 1)
         return list(before)
 
-    return run() if _is_here(kernel) else kernel.netns.run(run)
-
-
-def _is_here(kernel: Kernel) -> bool:
-    here = os.stat("/proc/thread-self/ns/net")  # noqa: PTH116
-    return (here.st_dev, here.st_ino) == kernel.netns.identity
+    return kernel.netns.run(run)
 
 
 FORWARDING = {4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"}

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from ipaddress import ip_interface
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -81,7 +80,7 @@ def _ports(request: Request[Anything], ips: Sequence[IPConfig]) -> tuple[HostPor
         return ()
     pod: hostports.Pod = {}
     for ip in ips:
-        pod.setdefault(ip.family, ip_interface(ip.address))
+        pod.setdefault(ip.family, parsed.interface(ip.address))
     return hostports.wanted(request.runtime_config, pod)
 
 
@@ -127,7 +126,7 @@ def _leading(network: Network, ports: tuple[HostPort, ...]) -> dict[int, ruleset
     if not ports:
         return {}
     pod = {
-        each.version: ip_interface(f"{each.target}/{network.subnet_of(each.target).prefixlen}")
+        each.version: parsed.interface(f"{each.target}/{network.subnet_of(each.target).prefixlen}")
         for each in ports
     }
     return portmap.chains_for(portmap.Settings(markMasqBit=network.settings.markMasqBit), pod, ports)
@@ -140,8 +139,6 @@ def _bridge(kernel: Kernel, request: Request[Anything], network: Network, mtu: i
         return
     wanted = bridge_device.Wanted(request.name, network.settings.bridge, mtu)
     with bridge_device.using(kernel, wanted) as bridge:
-        if bridge.mtu != mtu and bridge_device.is_ours(bridge):
-            kernel.route().send(links.configure(bridge.index, mtu=mtu))
         yield bridge
 
 
@@ -188,7 +185,7 @@ def add(request: Request[Anything], kernel: Kernel) -> Result:
         ifbs: list[Link] = []
 
         def limit(link: Link) -> None:
-            ifb = shaping.make(kernel, identity, link, limits)
+            ifb = shaping.make(kernel, identity, link, limits, fresh=True)
             if ifb is not None:
                 undo.append(lambda: shaping.remove(kernel, identity, [identity.host_end]))
                 ifbs.append(ifb)
@@ -196,8 +193,6 @@ def add(request: Request[Anything], kernel: Kernel) -> Result:
         pod_ends.make(kernel, container, ends, limit if limits else None)
         undo.append(lambda: attachment.detach(kernel, identity))
         bridge_device.enable_forwarding(kernel, {ip.family for ip in ips})
-        if bridge is not None and rules.localnet:
-            localnet.let_out(kernel, bridge.name)
         portmap.forget_flows(kernel, ports)
     interfaces = (
         *((Interface(bridge.name, bridge.mac, mtu),) if bridge is not None else ()),

@@ -14,11 +14,13 @@ import os
 from collections.abc import Iterable
 from http import HTTPStatus
 from pathlib import Path
+from typing import NamedTuple
 
 import aiohttp
 from yarl import URL
 
 from podwire import __version__
+from podwire.kube.urls import url_fault
 from podwire.kube.yamltree import MAX_BYTES
 from podwire.sources.kept import LastGood
 from podwire.sources.page import Page
@@ -40,12 +42,18 @@ class _Refused(Exception):
         self.definite = definite
 
 
+class _Answer(NamedTuple):
+    body: bytes
+    tag: str
+    """The ETag; empty for none."""
+
+
 class HTTPSource:
-    """Pods from URLs. ``headers`` go with each request, one pair a value.
+    """Pods from URLs, which are http or https. ``headers`` go with each request, one pair a value.
 
     ``poll_interval`` and ``timeout`` (of one whole answer) are in seconds. ``keep`` is a directory for the
     last good body of each URL; None: no run knows of the one before. Several URLs are one source, which
-    counts as seen when each has answered.
+    counts as seen when each has answered. Raises ValueError for what is no such URL.
     """
 
     name = HTTP
@@ -61,8 +69,12 @@ class HTTPSource:
         keep: Path | None = None,
     ) -> None:
         several = (urls,) if isinstance(urls, str) else urls
-        kept = LastGood(keep)
         self.urls = tuple(dict.fromkeys(several))
+        for url in self.urls:
+            wrong = url_fault(url) or ("" if url.lower().startswith(("http:", "https:")) else "not of http")
+            if wrong:
+                raise ValueError(f"{url!r} is not a URL of pods: {wrong}")
+        kept = LastGood(keep)
         self.node_name = node_name
         self.poll_interval = poll_interval
         self.timeout = timeout
@@ -107,31 +119,31 @@ class HTTPSource:
         return any(name.lower() == given.lower() for given, _ in self._headers)
 
     async def _refresh(self, session: aiohttp.ClientSession, page: Page) -> None:
+        good = False
         try:
-            good = await self._fetch(session, page)
+            answer = await self._fetch(session, page)
         except _Refused as refused:
             page.answered = page.answered or refused.definite
             reason = Reason.MISSING_PATH if refused.definite else Reason.FAILED_READ
             page.failed(reason, str(refused), self.node_name)
-            good = False
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, UnicodeError) as error:
             page.failed(Reason.FAILED_READ, self._explain(error), self.node_name)
-            good = False
+        else:
+            good = page.unchanged() if answer is None else page.body(answer.body, self.node_name)
+            if answer is not None:
+                page.validators = {"If-None-Match": answer.tag} if answer.tag else {}
         self._tell(page, good=good)
 
-    async def _fetch(self, session: aiohttp.ClientSession, page: Page) -> bool:
+    async def _fetch(self, session: aiohttp.ClientSession, page: Page) -> _Answer | None:
+        """What the server has; None for what it had at the last time."""
         async with session.get(page.url, headers=page.validators) as response:
             if response.status == HTTPStatus.NOT_MODIFIED and page.validators:
-                return page.unchanged()
+                return None
             if response.status != HTTPStatus.OK:
                 text = f"the answer is {response.status} {_phrase(response.status)}"
                 raise _Refused(text, definite=response.status in _NO_MANIFEST)
-            data = await _limited(response)
-        good = page.body(data, self.node_name)
-        # Last-Modified has whole seconds: it cannot tell two bodies of one second apart.
-        tag = response.headers.get("ETag")
-        page.validators = {"If-None-Match": tag} if tag else {}
-        return good
+            # Last-Modified has whole seconds: it cannot tell two bodies of one second apart.
+            return _Answer(await _limited(response), response.headers.get("ETag", ""))
 
     def _tell(self, page: Page, *, good: bool) -> None:
         if good:
@@ -171,6 +183,8 @@ class HTTPSource:
             return f"no whole answer within {self.timeout:g} s"
         if isinstance(error, aiohttp.TooManyRedirects):
             return "too many redirects"
+        if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError | UnicodeError):
+            return f"no URL that can be asked: {error}"
         if isinstance(error, aiohttp.ClientPayloadError):
             return "the connection ended in the middle of the answer"
         if isinstance(error, OSError) and error.errno and error.errno > 0:
