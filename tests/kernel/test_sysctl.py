@@ -34,6 +34,21 @@ def test_a_pods_parameters_are_its_own(pod: Netns) -> None:
 
 
 @pytest.mark.kernel
+def test_what_is_kept_open_tells_what_is_there_now(pod: Netns) -> None:
+    before = helpers.descriptors()
+    kept = sysctl.Kept(pod)
+    for value in ("0", "1", "0"):
+        sysctl.write("net/ipv4/ip_forward", value, pod)
+        assert kept.read("net/ipv4/ip_forward") == value
+    assert len(helpers.descriptors() - before) == 1
+    with pytest.raises(KernelError, match="read sysctl net/nothing"):
+        kept.read("net/nothing")
+    for _ in range(2):
+        kept.close()
+    assert helpers.descriptors() == before
+
+
+@pytest.mark.kernel
 def test_several_are_written_in_order_until_one_is_refused(pod: Netns) -> None:
     with pytest.raises(KernelError) as caught:
         sysctl.write_all(

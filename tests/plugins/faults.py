@@ -46,6 +46,7 @@ _STEPS: tuple[tuple[Any, str, Callable[[str], Exception]], ...] = (
     (Nft, "run", _kernel_error),
     (Nft, "write", _kernel_error),
     (sysctl, "read", _kernel_error),
+    (sysctl.Kept, "read", _kernel_error),
     (sysctl, "write_all", _kernel_error),
     (AddressDirectory, "locked", _store_error),
     (Leases, "reserve", _store_error),

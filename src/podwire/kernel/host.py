@@ -8,7 +8,7 @@ import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from podwire.kernel import netns
+from podwire.kernel import netns, sysctl
 from podwire.kernel.netlink import RouteSocket
 from podwire.kernel.netns import Netns
 
@@ -22,6 +22,8 @@ class Kernel:
 
     def __init__(self, host: Netns) -> None:
         self.netns = host
+        self.parameters = sysctl.Kept(host)
+        """The sysctls of the host's namespace."""
         self._local = threading.local()
         self._lock = threading.Lock()
         self._sockets: weakref.WeakSet[_ThreadSocket] = weakref.WeakSet()
@@ -81,6 +83,7 @@ class Kernel:
             nft.close()
         for owned in sockets:
             owned.socket.close()
+        self.parameters.close()
         self.netns.close()
 
     def __enter__(self) -> Self:

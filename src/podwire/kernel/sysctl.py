@@ -14,12 +14,40 @@ if TYPE_CHECKING:
 
 _ROOT = "/proc/sys/"
 _CHUNK = 65536
+_LINE = 256
 
 
 def read(key: str, netns: Netns | None = None) -> str:
     """The value of e.g. ``net/ipv4/conf/eth0.100/forwarding``, without the newline, in ``netns`` or here."""
     path = _path(key)
     return _read(path, key) if netns is None else netns.run(lambda: _read(path, key))
+
+
+class Kept:
+    """Short parameters of one namespace, read again and again: their files stay open. Thread-safe."""
+
+    def __init__(self, netns: Netns) -> None:
+        self._netns = netns
+        self._files: dict[str, int] = {}
+
+    def read(self, key: str) -> str:
+        """What `read` returns. Raises :class:`KernelError`."""
+        fd = self._files.get(key)
+        if fd is None:
+            fd = self._netns.run(lambda: _open(_path(key), key))
+            kept = self._files.setdefault(key, fd)
+            if kept != fd:
+                os.close(fd)
+                fd = kept
+        try:
+            return os.fsdecode(os.pread(fd, _LINE, 0)).rstrip("\n")
+        except OSError as error:
+            raise _unread(error, key) from error
+
+    def close(self) -> None:
+        """Close the files; more than once does nothing."""
+        while self._files:
+            os.close(self._files.popitem()[1])
 
 
 def write(key: str, value: str | int, netns: Netns | None = None) -> None:
@@ -50,19 +78,29 @@ def _path(key: str) -> str:
     return _ROOT + key
 
 
-def _read(path: str, key: str) -> str:
+def _open(path: str, key: str) -> int:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            chunks = []
-            while chunk := os.read(fd, _CHUNK):
-                chunks.append(chunk)
-                if len(chunk) < _CHUNK and chunk.endswith(b"\n"):
-                    break  # the kernel ends a value by it, and gives as much as there is room for
-        finally:
-            os.close(fd)
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise KernelError(error.errno or errno.EIO, "read sysctl", key) from error
+        raise _unread(error, key) from error
+
+
+def _unread(error: OSError, key: str) -> KernelError:
+    return KernelError(error.errno or errno.EIO, "read sysctl", key)
+
+
+def _read(path: str, key: str) -> str:
+    fd = _open(path, key)
+    try:
+        chunks = []
+        while chunk := os.read(fd, _CHUNK):
+            chunks.append(chunk)
+            if len(chunk) < _CHUNK and chunk.endswith(b"\n"):
+                break  # the kernel ends a value by it, and gives as much as there is room for
+    except OSError as error:
+        raise _unread(error, key) from error
+    finally:
+        os.close(fd)
     return os.fsdecode(b"".join(chunks)).rstrip("\n")
 
 

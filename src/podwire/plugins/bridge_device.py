@@ -295,22 +295,13 @@ def _additions(
 
 def enable_forwarding(kernel: Kernel, families: set[int]) -> list[str]:
     """Have the host forward these families (4, 6), all or none; return the sysctls that were changed."""
-
-    def run() -> list[str]:
-        keys = [key for family, key in FORWARDING.items() if family in families]
-        before = {key: value for key in keys if (value := sysctl.read(key)) != "1"}
+    keys = [key for family, key in FORWARDING.items() if family in families]
+    before = {key: value for key in keys if (value := kernel.parameters.read(key)) != "1"}
+    if before:
         with undone_on_failure() as undo:
-            for key, value in before.items():
-                undo.append(lambda key=key, value=value: sysctl.write(key, value))  # type: ignore[misc]
-                sysctl.write(key, 1)
-        return list(before)
-
-    return run() if _is_here(kernel) else kernel.netns.run(run)
-
-
-def _is_here(kernel: Kernel) -> bool:
-    here = os.stat("/proc/thread-self/ns/net")  # noqa: PTH116
-    return (here.st_dev, here.st_ino) == kernel.netns.identity
+            undo.append(lambda: sysctl.write_all(before, kernel.netns))
+            sysctl.write_all(dict.fromkeys(before, 1), kernel.netns)
+    return list(before)
 
 
 FORWARDING = {4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"}
