@@ -437,8 +437,8 @@ def test_limits_are_made_before_the_host_end_is_up(
     up: list[bool] = []
     real = shaping.make
 
-    def watched(*arguments: Any) -> Any:
-        made = real(*arguments)
+    def watched(*arguments: Any, **named: Any) -> Any:
+        made = real(*arguments, **named)
         up.append("UP" in links()[arguments[2].name]["flags"])
         return made
 

@@ -53,7 +53,7 @@ class PodIdentity(Identity, frozen=True):
 class Ends(msgspec.Struct, frozen=True):
     """What the pair of an attachment is to be. ``bridge`` is None for a routed pod.
 
-    ``localnet`` lets 127.0.0.0/8 out to the pod by the host's end.
+    ``localnet`` lets 127.0.0.0/8 out to the pod, by the host's end or the bridge.
     """
 
     identity: PodIdentity
@@ -81,19 +81,12 @@ def make(
         with inside:
             index = devices.index(host, identity.host_end)
             if before_up is not None:
-                before_up(_host_end(host, index, identity))
+                before_up(Link(index, identity.host_end, "veth", identity.host_mac, ends.mtu))
             addressing.wait_until_up(host, identity.host_end, after=_outside(index, ends))
             addressing.wait_until_up(inside, identity.ifname)
             _wait_until_local(inside, ends.ips)
             if ends.bridge is not None and ends.bridge.operstate not in addressing.OPERATIONAL:
                 _wait_for_bridge(host, ends.bridge)
-
-
-def _host_end(host: RouteSocket, index: int, identity: Identity) -> Link:
-    link = links.get(host, index, details=False)
-    if link is None:
-        raise KernelError(errno.ENODEV, "look up link", identity.host_end, "it is gone again")
-    return link
 
 
 def _wait_for_bridge(host: RouteSocket, bridge: Link) -> None:
@@ -196,6 +189,8 @@ def _joining(index: int, ends: Ends, *, again: bool = False) -> list[Message]:
         messages = [links.configure(index, alias=alias, master=ends.bridge.index, up=True)]
         if ends.hairpin:
             messages.append(links.bridge_port(index, hairpin=True))
+        if ends.localnet:
+            messages.append(links.configure(ends.bridge.index, route_localnet=True))
         return messages
     messages = [links.configure(index, alias=alias, route_localnet=ends.localnet or None, up=True)]
     for one in _addresses(ends.ips):

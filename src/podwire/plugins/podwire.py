@@ -187,7 +187,7 @@ def add(request: Request[Anything], kernel: Kernel) -> Result:
         ifbs: list[Link] = []
 
         def limit(link: Link) -> None:
-            ifb = shaping.make(kernel, identity, link, limits)
+            ifb = shaping.make(kernel, identity, link, limits, fresh=True)
             if ifb is not None:
                 undo.append(lambda: shaping.remove(kernel, identity, [identity.host_end]))
                 ifbs.append(ifb)
@@ -195,8 +195,6 @@ def add(request: Request[Anything], kernel: Kernel) -> Result:
         pod_ends.make(kernel, container, ends, limit if limits else None)
         undo.append(lambda: attachment.detach(kernel, identity))
         bridge_device.enable_forwarding(kernel, {ip.family for ip in ips})
-        if bridge is not None and rules.localnet:
-            portmap.open_localnet(kernel, bridge.name)
         portmap.forget_flows(kernel, ports)
     interfaces = (
         *((Interface(bridge.name, bridge.mac, mtu),) if bridge is not None else ()),

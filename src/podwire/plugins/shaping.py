@@ -146,23 +146,36 @@ def names(identity: Identity) -> tuple[str, str]:
     return (_PREFIX + reference)[:15], (_PREFIX + own)[:15]
 
 
-def make(kernel: Kernel, identity: Identity, host_end: Link, limits: Limits) -> Link | None:
+def make(
+    kernel: Kernel, identity: Identity, host_end: Link, limits: Limits, *, fresh: bool = False
+) -> Link | None:
     """Limit an attachment by its host end, all of it or nothing; return the ifb, if it sends by one.
 
     Raises AlreadyAttached where the attachment has limits or the host end has somebody's queueing
-    discipline, :class:`KernelError` for what the kernel refuses. ``host_end`` may be up or down.
+    discipline, :class:`KernelError` for what the kernel refuses. ``host_end`` may be up or down. What a
+    ``fresh`` one has stays at a failure: its maker takes it away.
     """
     host = kernel.route()
     ifb = None
     with undone_on_failure() as undo:
+        messages: list[Message] = []
         if limits.send is not None:
             ifb = _make_ifb(kernel, identity, host_end, undo)
-            host.send(
+            messages += [
                 links.configure(ifb.index, addr_gen_mode=AddrGenMode.NONE),
                 links.configure(ifb.index, alias=identity.alias),
                 *_bucket(ifb.index, limits.send, limits),
                 links.configure(ifb.index, up=True),
-            )
+            ]
+        if fresh:
+            if ifb is not None:
+                messages += [tc.ingress(host_end.index), tc.redirect(host_end.index, ifb.index)]
+            if limits.receive is not None:
+                messages += _bucket(host_end.index, limits.receive, limits)
+            host.send(*messages)
+            return ifb
+        if ifb is not None:
+            host.send(*messages)
             index = ifb.index
             _step(host, host_end, undo, lambda: _open(host, host_end.index), tc.ingress(host_end.index))
             host.send(tc.redirect(host_end.index, index))
