@@ -81,13 +81,20 @@ def _folded(value: Any, plan: _Plan | None) -> Any:
 
 def lookup(values: Mapping[str, Any], key: str, default: Any = None) -> Any:
     """Return the value of a key whatever its case; where several match, the last one, as in Go."""
-    if len(values) == 0:
-        return default
-    wanted = key.lower()
     found = default
-    for name, value in values.items():
-        if (name == key or name.lower() == wanted) and value is not None:
+    for name in _alike(tuple(values)).get(key.lower(), ()):
+        value = values[name]
+        if value is not None:
             found = value
+    return found
+
+
+@lru_cache(maxsize=256)
+def _alike(names: tuple[str, ...]) -> dict[str, list[str]]:
+    """The keys of an object by their lower case: the configurations of a network have the same ones."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(name.lower(), []).append(name)
     return found
 
 

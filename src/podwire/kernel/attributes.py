@@ -17,7 +17,8 @@ from podwire.kernel.errors import InvalidValue, MalformedReply
 NESTED = 0x8000
 _TYPE_MASK = 0x3FFF
 _LONGEST_PAYLOAD = 0xFFFF - 4
-_HEADER = struct.Struct("=HH")
+ATTRIBUTE = struct.Struct("=HH")
+"""Length, header and payload together, and number of an attribute."""
 _PADDING = (b"", b"\0\0\0", b"\0\0", b"\0")
 
 IPAddress = IPv4Address | IPv6Address
@@ -47,7 +48,7 @@ def attribute(number: int, payload: bytes) -> bytes:
     size = len(payload)
     if size > _LONGEST_PAYLOAD:
         raise ValueError(f"{size} bytes do not fit into an attribute")
-    return _HEADER.pack(size + 4, number) + payload + _PADDING[size & 3]
+    return ATTRIBUTE.pack(size + 4, number) + payload + _PADDING[size & 3]
 
 
 def _integer(layout: str) -> PayloadCodec:
@@ -68,7 +69,7 @@ def _integer(layout: str) -> PayloadCodec:
 
 
 def _pack_be16(number: int, value: int) -> bytes:
-    return _HEADER.pack(6, number) + value.to_bytes(2, "big") + b"\0\0"
+    return ATTRIBUTE.pack(6, number) + value.to_bytes(2, "big") + b"\0\0"
 
 
 def _unpack_be16(data: bytes) -> int:
@@ -78,7 +79,7 @@ def _unpack_be16(data: bytes) -> int:
 
 
 def _pack_flag(number: int, value: bool) -> bytes:
-    return _HEADER.pack(4, number) if value else b""
+    return ATTRIBUTE.pack(4, number) if value else b""
 
 
 def _pack_switch(number: int, value: bool) -> bytes:
@@ -108,14 +109,14 @@ def _pack_name(number: int, value: str) -> bytes:
         raise ValueError(
             "an interface name is ASCII and holds no '/', ':', '%', space or NUL, nor is it '.' or '..'"
         )
-    return _HEADER.pack(len(raw) + 5, number) + raw + b"\0" + _PADDING[(len(raw) + 1) & 3]
+    return ATTRIBUTE.pack(len(raw) + 5, number) + raw + b"\0" + _PADDING[(len(raw) + 1) & 3]
 
 
 def _pack_mac(number: int, value: str) -> bytes:
     raw = bytes.fromhex(value.replace(":", ""))
     if len(raw) != 6 or len(value) != 17:
         raise ValueError("a MAC address has six bytes in hexadecimal with ':' between them")
-    return _HEADER.pack(10, number) + raw + b"\0\0"
+    return ATTRIBUTE.pack(10, number) + raw + b"\0\0"
 
 
 def _unpack_mac(data: bytes) -> str:
@@ -195,7 +196,7 @@ class Table:
         end = len(data)
         offset = start
         while end - offset >= 4:
-            length, number = _HEADER.unpack_from(data, offset)
+            length, number = ATTRIBUTE.unpack_from(data, offset)
             if length < 4 or offset + length > end:
                 raise MalformedReply(self.title, f"attribute of {length} bytes at {offset} of {end}")
             reader = readers.get(number & _TYPE_MASK)

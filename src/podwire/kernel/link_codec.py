@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from podwire.kernel.attributes import (
+    ATTRIBUTE,
     BE16,
     IFNAME,
     IP,
@@ -30,10 +31,12 @@ IFF_UP = 0x1
 IFF_NOARP = 0x80
 IFF_PROMISC = 0x100
 IFF_ALLMULTI = 0x200
+IFF_LOWER_UP = 0x10000
 
 _AF_INET = 2
 _AF_INET6 = 10
 HEADER = struct.Struct("=BxHiII")
+_OPERSTATE = 16
 _OPERSTATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
 
 
@@ -104,7 +107,7 @@ LINK = Table(
     peer_index=(5, U32),
     master=(10, U32),
     txqlen=(13, U32),
-    operstate=(16, U8),
+    operstate=(_OPERSTATE, U8),
     info=(18, _INFO),
     alias=(20, STRING),
     families=(26, NESTED_BYTES),
@@ -117,8 +120,6 @@ LINK = Table(
     carrier=(33, SWITCH),
     peer_netns_id=(37, U32),
 )
-STATE = Table("link", operstate=(16, U8), carrier=(33, SWITCH))
-"""Those attributes of :data:`LINK` that are asked for most often."""
 _INET6 = Table("IPv6 link", addr_gen_mode=(8, U8))
 # IFLA_INET_CONF takes settings by their IPV4_DEVCONF_* number (linux/ip.h).
 _INET_CONF = Table("IPv4 link settings", arp_notify=(22, U32), route_localnet=(26, U32))
@@ -226,6 +227,25 @@ class Link(msgspec.Struct, frozen=True):
 def operstate_name(number: int) -> str:
     """The name of an IF_OPER_* (RFC 2863)."""
     return _OPERSTATES[number] if number < len(_OPERSTATES) else str(number)
+
+
+def parse_state(body: bytes) -> tuple[str, bool]:
+    """Read the operational state and whether a link that is up has a carrier, and no more of an RTM_NEWLINK.
+
+    The flags tell the carrier (dev_get_flags of net/core/dev.c). Raises :class:`MalformedReply`.
+    """
+    if len(body) < HEADER.size:
+        raise MalformedReply("link", f"{len(body)} bytes")
+    carrier = bool(HEADER.unpack_from(body)[3] & IFF_LOWER_UP)
+    offset, end = HEADER.size, len(body)
+    while end - offset > 4:
+        length, number = ATTRIBUTE.unpack_from(body, offset)
+        if number == _OPERSTATE:
+            return operstate_name(body[offset + 4]), carrier
+        if length < 4:
+            raise MalformedReply("link", f"attribute of {length} bytes at {offset} of {end}")
+        offset += (length + 3) & ~3
+    return operstate_name(0), carrier
 
 
 def parse(body: bytes, *, details: bool = True) -> Link:

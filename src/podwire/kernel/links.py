@@ -26,13 +26,12 @@ from podwire.kernel.link_codec import (
     IFF_UP,
     LINK,
     MACVLAN,
-    STATE,
     VXLAN,
     AddrGenMode,
     Link,
     MacvlanMode,
-    operstate_name,
     parse,
+    parse_state,
 )
 from podwire.kernel.message import Message
 from podwire.kernel.netlink import RouteSocket
@@ -367,8 +366,7 @@ def state(sock: RouteSocket, target: int | str, *before: Message) -> tuple[str, 
     "unknown". Raises :class:`KernelError`, ENODEV if there is no such link.
     """
     _, reply = sock.request_after(before, _question(target))
-    values = STATE.decode(reply, HEADER.size)
-    return operstate_name(values.get("operstate", 0)), values.get("carrier", False)
+    return parse_state(reply)
 
 
 def list_links(sock: RouteSocket, *, master: int | None = None, kind: str | None = None) -> list[Link]:

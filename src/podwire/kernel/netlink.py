@@ -45,6 +45,9 @@ _EXTENDED = Table("extended ack", text=(1, STRING), offset=(2, U32), missing=(5,
 
 _BUFFER = 64 * 1024
 _RECEIVE_BYTES = 4 * 1024 * 1024
+_SPARE_MAX = 16
+# Of sockets that were closed: a new buffer is 64 KiB to be cleared, for a few short answers in a pod.
+_spare: list[bytearray] = []
 _WAIT = struct.pack("@ll", 30, 0)
 # Bounds of one sendmsg: the acks of so many messages fit the receive buffer, and the text the send buffer.
 _BATCH_MESSAGES = 1000
@@ -61,7 +64,10 @@ class NetlinkSocket:
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self._buffer = bytearray(_BUFFER)
+        try:
+            self._buffer = _spare.pop()
+        except IndexError:
+            self._buffer = bytearray(_BUFFER)
         self._view = memoryview(self._buffer)
         self._sequence = 0
 
@@ -158,6 +164,9 @@ class NetlinkSocket:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # Only here: whoever ends a block is the thread that used the socket.
+        if self._socket.fileno() >= 0 and len(self._buffer) == _BUFFER and len(_spare) < _SPARE_MAX:
+            _spare.append(self._buffer)
         self.close()
 
     def _next(self, count: int) -> int:
