@@ -36,7 +36,7 @@ def test_an_add_is_interrupted_until_it_is_complete(tmp_path: Path) -> None:
     number = begin(records, request())
     (record,) = records.interrupted()
     assert (record.id, record.made, record.netns, record.view) == (number, False, "/run/netns/x", 7)
-    records.complete(number, request(), b'{"ips": []}')
+    records.complete(number, b'{"ips": []}')
     assert records.interrupted() == []
     (record,) = records.all()
     assert (record.made, record.result, record.config) == (True, b'{"ips": []}', b'{"name": "net"}')
@@ -49,7 +49,7 @@ def test_del_forgets_its_own_attachment_only(tmp_path: Path) -> None:
     records = Records(tmp_path / "agent.db")
     others = [request("two"), request(ifname="eth1"), request(network="other")]
     for one in (request(), *others):
-        records.complete(begin(records, one), one, b"{}")
+        records.complete(begin(records, one), b"{}")
     records.remove(request())
     assert [(r.container_id, r.ifname, r.network) for r in records.all()] == [
         (one.container_id, one.ifname, one.name) for one in others
@@ -59,9 +59,17 @@ def test_del_forgets_its_own_attachment_only(tmp_path: Path) -> None:
 
 def test_a_second_success_takes_the_place_of_the_first(tmp_path: Path) -> None:
     records = Records(tmp_path / "agent.db")
-    for result in (b"1", b"2"):
-        records.complete(begin(records, request()), request(), result)
-    assert [record.result for record in records.all()] == [b"2"]
+    others = [request("two"), request(ifname="eth1"), request(network="other")]
+    for one in others:
+        records.complete(begin(records, one), b"0")
+    numbers = [begin(records, request()) for _ in range(3)]
+    for number, result in zip(numbers, (b"1", b"2"), strict=False):
+        records.complete(number, result)
+    assert [(record.id, record.result) for record in records.all()[3:]] == [
+        (numbers[1], b"2"),
+        (numbers[2], b""),
+    ]
+    assert [record.result for record in records.all()[:3]] == [b"0"] * 3
     records.close()
 
 
@@ -70,7 +78,7 @@ def test_what_was_written_outlives_kill_9(tmp_path: Path) -> None:
     if pid == 0:
         try:
             records = Records(tmp_path / "agent.db")
-            records.complete(begin(records, request()), request(), b"{}")
+            records.complete(begin(records, request()), b"{}")
             begin(records, request("two"))
             os.kill(os.getpid(), signal.SIGKILL)
         finally:
@@ -84,10 +92,10 @@ def test_what_was_written_outlives_kill_9(tmp_path: Path) -> None:
 def test_what_was_made_before_a_boot_is_told_apart(tmp_path: Path) -> None:
     records = Records(tmp_path / "agent.db")
     records.boot_id = "another"
-    records.complete(begin(records, request()), request(), b"{}")
+    records.complete(begin(records, request()), b"{}")
     records.close()
     records = Records(tmp_path / "agent.db")
-    records.complete(begin(records, request("two")), request("two"), b"{}")
+    records.complete(begin(records, request("two")), b"{}")
     assert [record.container_id for record in records.earlier()] == ["one"]
     assert [record.container_id for record in records.current()] == ["two"]
     records.close()
@@ -144,7 +152,7 @@ def test_a_full_disk_is_told_and_got_over(tmp_path: Path) -> None:
         with pytest.raises(RecordsBroken, match="make room on the disk"):
             begin(records, request())
         filler.unlink()
-        records.complete(begin(records, request()), request(), b"{}")
+        records.complete(begin(records, request()), b"{}")
         assert len(records.all()) == 1
         records.close()
     finally:
@@ -155,7 +163,7 @@ def test_tidying_keeps_everything(tmp_path: Path) -> None:
     records = Records(tmp_path / "agent.db")
     for number in range(50):
         one = request(f"c{number}")
-        records.complete(begin(records, one), one, b"x" * 3000)
+        records.complete(begin(records, one), b"x" * 3000)
     before = (tmp_path / "agent.db-wal").stat().st_size
     records.tidy(always=True)
     assert (tmp_path / "agent.db-wal").stat().st_size < before

@@ -176,6 +176,31 @@ def test_run_returns_raises_and_leaves_the_caller_where_it_was(pod: Netns) -> No
 
 
 @kernel
+def test_a_thread_that_is_settled_looks_its_namespace_up_once(
+    pod: Netns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = here()
+    looked: list[Netns] = []
+    real = netns.current
+
+    def current() -> Netns:
+        looked.append(real())
+        return looked[-1]
+
+    monkeypatch.setattr(netns, "current", current)
+    with real() as home, netns.settled():
+        for _ in range(3):
+            assert pod.run(here) == pod.identity[1]
+            nested = pod.run(lambda: (pod.run(here), home.run(here), here()))
+            assert nested == (pod.identity[1], before, pod.identity[1])
+            assert (home.run(here), here()) == (before, before)
+    assert len(looked) == 1
+    pod.run(here)
+    assert len(looked) == 2
+    assert {one.fd for one in looked} == {-1}
+
+
+@kernel
 def test_a_socket_opened_inside_stays_inside(pod: Netns, pod_sock: RouteSocket) -> None:
     listener = pod.run(socket.socket)
     with listener:

@@ -36,12 +36,12 @@ def mount_namespace(pid: int | str = "self") -> int:
 
 
 @contextmanager
-def root_of(namespace: int, pid: int) -> Iterator[int | None]:
-    """Open the root directory of a process in a mount namespace other than ours; None in ours, or unknown.
+def root_of(namespace: int, pid: int, own: int) -> Iterator[int | None]:
+    """Open the root directory of a process in a mount namespace other than ``own``; None there, or unknown.
 
     The descriptor keeps the view, also when the process has ended.
     """
-    if namespace in (0, mount_namespace()):
+    if namespace in (0, own):
         yield None
         return
     try:

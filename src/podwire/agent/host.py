@@ -53,6 +53,7 @@ class PluginHost:
         self.before_add: Callable[[str], None] = lambda _container_id: None
         """Called with the container ID, in its turn, before each of its ADDs."""
         self._load = load
+        self._view = caller.mount_namespace()
         self._opened = nullcontext(kernel)
 
     def plugin(self, type: str) -> Plugin[Any, Any] | None:
@@ -77,6 +78,7 @@ class PluginHost:
             registry=self._load,
             deadline=time.monotonic() + call.timeout * _SHARE,
             cancel=client.cancel,
+            own_netns=self.kernel.netns.identity,
         )
         if isinstance(read, Reply):
             client.deliver(read)
@@ -104,7 +106,7 @@ class PluginHost:
                 self.turns.container(
                     request.container_id, request.name, subject, request.deadline, client.waiter
                 ),
-                caller.root_of(client.view, client.pid) as root,
+                caller.root_of(client.view, client.pid, self._view) as root,
                 netns.seen_from(root),
             ):
                 if root is not None and request.netns:
@@ -138,7 +140,7 @@ class PluginHost:
             client.deliver(reply)
             return
         try:
-            self.records.complete(number, request, reply.stdout)
+            self.records.complete(number, reply.stdout)
         except RecordsBroken as error:
             self.undo(invocation, reply, number)
             client.deliver(process.refusal(error, request.cni_version))
@@ -213,7 +215,8 @@ class PluginHost:
 
         Its caller is gone: the host's first process stands for it, if that is in the same mount namespace.
         """
-        return caller.root_of(record.view if record.view == caller.mount_namespace(1) else 0, 1)
+        seen = record.view if record.view == caller.mount_namespace(1) else 0
+        return caller.root_of(seen, 1, self._view)
 
     def is_gone(self, record: Record) -> bool:
         """Tell whether an attachment's namespace is gone from where its caller had it.
@@ -221,7 +224,7 @@ class PluginHost:
         What cannot be told is not gone: a path in a mount namespace of others, or one of a process, which
         may be gone while the namespace is not.
         """
-        seen = (0, caller.mount_namespace(), caller.mount_namespace(1))
+        seen = (0, self._view, caller.mount_namespace(1))
         if record.view not in seen or record.netns.startswith("/proc/"):
             return False
         try:

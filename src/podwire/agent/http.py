@@ -9,6 +9,7 @@ import re
 import socket
 import struct
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 HEAD_MAX = 16 << 10
@@ -79,6 +80,7 @@ class Asked(NamedTuple):
     body: bytes
 
 
+@lru_cache(maxsize=64)
 def parse_head(text: bytes) -> Head:
     """Read the request line and the headers, without the empty line that ends them. Refused says why not."""
     line, *fields = text.decode("latin-1").split("\r\n")

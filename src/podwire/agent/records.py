@@ -52,7 +52,13 @@ _INSERT = (
 )
 _COMPLETE = "UPDATE attachment SET made = 1, result = ? WHERE id = ?"
 _KEY = "container_id = ? AND ifname = ? AND network = ? AND plugin = ?"
-_OLDER = f"DELETE FROM attachment WHERE {_KEY} AND id < ?"
+# Of the connection that writes, not of the file: one statement, and so one transaction, does both.
+_REPLACING = """
+CREATE TEMP TRIGGER replacing AFTER UPDATE OF made ON main.attachment WHEN NEW.made BEGIN
+    DELETE FROM attachment WHERE container_id = NEW.container_id AND ifname = NEW.ifname
+        AND network = NEW.network AND plugin = NEW.plugin AND id < NEW.id;
+END
+"""
 _BUSY_SECONDS = 2.0
 
 
@@ -150,6 +156,7 @@ class Records:
             (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if verdict != "ok":
                 raise RecordsBroken(self._path, f"the file is damaged: {verdict}", _MOVE_AWAY)
+            connection.execute(_REPLACING)
             self._inode = self._path.stat().st_ino
         return connection
 
@@ -169,19 +176,10 @@ class Records:
         with self._writing() as connection:
             return connection.execute(_INSERT, values).lastrowid or 0
 
-    def complete(self, number: int, request: Request[Any], result: bytes) -> None:
+    def complete(self, number: int, result: bytes) -> None:
         """Write down that an ADD has succeeded; it takes the place of an earlier one of the same name."""
-        key = (request.container_id, request.ifname, request.name, request.plugin_type)
         with self._writing() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                connection.execute(_COMPLETE, (result, number))
-                connection.execute(_OLDER, (*key, number))
-                connection.execute("COMMIT")
-            except sqlite3.Error:
-                with suppress(sqlite3.Error):
-                    connection.execute("ROLLBACK")
-                raise
+            connection.execute(_COMPLETE, (result, number))
 
     def drop(self, number: int) -> None:
         """Forget one ADD, of which nothing is there."""

@@ -24,6 +24,7 @@ from podwire.agent.counts import SLOW_SECONDS, Counts
 from podwire.agent.guard import Guard
 from podwire.agent.host import PluginHost
 from podwire.agent.http import Asked, Refused
+from podwire.kernel import netns
 
 THREADS_MAX = 128
 """Requests that are served side by side, beside those that were given up."""
@@ -83,6 +84,10 @@ class Server:
         self._idle += 1
 
     def _serve(self) -> None:
+        with netns.settled():
+            self._serve_at_home()
+
+    def _serve_at_home(self) -> None:
         try:
             while (connection := self._accept()) is not None:
                 with self._lock:

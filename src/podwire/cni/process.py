@@ -113,10 +113,11 @@ def prepare(
     registry: Mapping[str, Plugin[Any, Any]] | Registry | None = None,
     deadline: float | None = None,
     cancel: threading.Event | None = None,
+    own_netns: tuple[int, int] | None = None,
 ) -> Invocation[C, K] | Reply:
     """Read one invocation; a `Reply` where that is all: a refusal, VERSION, or no command at all.
 
-    Nothing is touched. ``deadline`` and ``cancel`` are the request's.
+    Nothing is touched. ``deadline`` and ``cancel`` are the request's, ``own_netns`` is for `make_request`.
     """
     if not environ.get("CNI_COMMAND"):
         listed = ", ".join(plugin.versions)
@@ -144,6 +145,7 @@ def prepare(
             trace=_trace(environ),
             stderr=[],
             cancel=cancel,
+            own_netns=own_netns,
         )
     except Exception as error:  # noqa: BLE001 - stdout must hold an error of the protocol, whatever happened
         return refusal(error, version)

@@ -274,11 +274,14 @@ def _check_command(command: str, version: str) -> None:
         )
 
 
-def _is_own_netns(path: str) -> bool:
+def _is_own_netns(path: str, own: tuple[int, int] | None) -> bool:
     try:
-        return os.path.samestat(os.stat(path), os.stat("/proc/thread-self/ns/net"))  # noqa: PTH116
+        given = os.stat(path)  # noqa: PTH116
+        if own is None:
+            return os.path.samestat(given, os.stat("/proc/thread-self/ns/net"))  # noqa: PTH116
     except (OSError, ValueError):
         return False
+    return (given.st_dev, given.st_ino) == own
 
 
 def _text(config: Mapping[str, Any], key: str) -> str:
@@ -356,11 +359,13 @@ def make_request(
     trace: TraceContext | None = None,
     stderr: list[str] | None = None,
     cancel: threading.Event | None = None,
+    own_netns: tuple[int, int] | None = None,
 ) -> Request[C]:
     """Check and decode a request by the rules of the specification; CNIError with the right code if not.
 
     ``config`` is the execution configuration (parsed JSON); ``prev_result`` stands in for its
-    ``prevResult``. ``netns_override`` allows the caller's own namespace (CNI_NETNS_OVERRIDE).
+    ``prevResult``. ``netns_override`` allows the caller's own namespace (CNI_NETNS_OVERRIDE),
+    which is ``own_netns`` (device and inode), by default the calling thread's.
     """
     if command not in COMMANDS:
         raise InvalidEnvironment(f"unknown CNI_COMMAND: {command}")
@@ -376,7 +381,7 @@ def make_request(
         args = cni_args.salvage_args(args) if command == "DEL" else cni_args.parse_args(args)
     if plugin.known_args is not None and command in {"ADD", "CHECK"}:
         cni_args.check_known(args, plugin.known_args)
-    if command in _PER_CONTAINER and netns and not netns_override and _is_own_netns(netns):
+    if command in _PER_CONTAINER and netns and not netns_override and _is_own_netns(netns, own_netns):
         raise InvalidNetns(
             "plugin's netns and netns from CNI_NETNS should not be the same", f"CNI_NETNS={netns}"
         )
