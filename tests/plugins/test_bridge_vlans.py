@@ -45,7 +45,7 @@ def test_trunks_are_the_union_of_their_entries(entries: list[tuple[int, int, boo
         for one, two, single in entries
         for vlan in ([one] if single else range(min(one, two), max(one, two) + 1))
     }
-    ranges = bridge_vlans.read(0, trunk, True).trunk
+    ranges = bridge_vlans.read(0, tuple(trunk), True).trunk
     assert {vlan for first, last in ranges for vlan in range(first, last + 1)} == wanted
     assert all(last + 1 < first for (_, last), (first, _) in pairwise(ranges))
 

@@ -86,9 +86,10 @@ def add(
     if scope is None:
         scope = SCOPE_HOST if address.is_loopback and address.version == 4 else SCOPE_GLOBAL
     flags = (NODAD if nodad and address.version == 6 else 0) | (0 if prefix_route else NOPREFIXROUTE)
+    local = address.ip
     values = {
-        "local": address.ip,
-        "peer": address.ip if peer is None else peer,
+        "local": local,
+        "peer": local if peer is None else peer,
         "label": label,
         "broadcast": broadcast,
         "flags": flags or None,

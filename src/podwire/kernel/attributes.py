@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, NamedTuple, Protocol
 
@@ -97,6 +98,7 @@ def _unpack_string(data: bytes) -> str:
     return os.fsdecode(data.partition(b"\0")[0])
 
 
+@lru_cache(maxsize=1024)  # a link is named in several requests
 def _pack_name(number: int, value: str) -> bytes:
     """Pack an interface name after dev_valid_name() of net/core/dev.c, which answers a bare EINVAL.
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import errno
 import hashlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 import msgspec
 
@@ -51,7 +52,8 @@ class Vlans(msgspec.Struct, frozen=True):
         return bool(self.access or self.trunk)
 
 
-def read(vlan: int, trunk: Sequence[Trunk], keeps_default: bool) -> Vlans:
+@lru_cache(maxsize=64)
+def read(vlan: int, trunk: tuple[Trunk, ...], keeps_default: bool) -> Vlans:
     """Check the options. Raises InvalidConfig (7) naming field and value."""
     if not 0 <= vlan <= LAST_VLAN:
         raise InvalidConfig(f"vlan {vlan}: is not between 0 and {LAST_VLAN}")
