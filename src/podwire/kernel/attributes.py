@@ -20,7 +20,8 @@ _TYPE_MASK = 0x3FFF
 _LONGEST_PAYLOAD = 0xFFFF - 4
 ATTRIBUTE = struct.Struct("=HH")
 """Length, header and payload together, and number of an attribute."""
-_PADDING = (b"", b"\0\0\0", b"\0\0", b"\0")
+PADDING = (b"", b"\0\0\0", b"\0\0", b"\0")
+"""What fills up to 4 bytes, by the last two bits of a length."""
 
 IPAddress = IPv4Address | IPv6Address
 
@@ -49,7 +50,7 @@ def attribute(number: int, payload: bytes) -> bytes:
     size = len(payload)
     if size > _LONGEST_PAYLOAD:
         raise ValueError(f"{size} bytes do not fit into an attribute")
-    return ATTRIBUTE.pack(size + 4, number) + payload + _PADDING[size & 3]
+    return ATTRIBUTE.pack(size + 4, number) + payload + PADDING[size & 3]
 
 
 def _integer(layout: str) -> PayloadCodec:
@@ -111,7 +112,7 @@ def _pack_name(number: int, value: str) -> bytes:
         raise ValueError(
             "an interface name is ASCII and holds no '/', ':', '%', space or NUL, nor is it '.' or '..'"
         )
-    return ATTRIBUTE.pack(len(raw) + 5, number) + raw + b"\0" + _PADDING[(len(raw) + 1) & 3]
+    return ATTRIBUTE.pack(len(raw) + 5, number) + raw + b"\0" + PADDING[(len(raw) + 1) & 3]
 
 
 def _pack_mac(number: int, value: str) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from podwire.kernel.attributes import PADDING
 from podwire.kernel.errors import MalformedReply
 
 Fields = tuple[Any, ...]
@@ -74,18 +75,11 @@ class NamedSet(msgspec.Struct, frozen=True):
 
     def pack_key(self, key: Fields) -> bytes:
         """The key as the kernel holds it."""
-        return b"".join(
-            _padded(kind.pack(value)) if len(self.key) > 1 else kind.pack(value)
-            for kind, value in zip(self.key, key, strict=True)
-        )
+        return _pack(self.key, key)
 
     def pack_value(self, value: Fields) -> bytes:
         """A value of a map to data as the kernel holds it."""
-        kinds = self.data or ()
-        return b"".join(
-            _padded(kind.pack(part)) if len(kinds) > 1 else kind.pack(part)
-            for kind, part in zip(kinds, value, strict=True)
-        )
+        return _pack(self.data or (), value)
 
     def unpack_key(self, data: bytes) -> Fields:
         """Read a key. Raises :class:`MalformedReply`."""
@@ -115,8 +109,12 @@ def _words(kinds: tuple[Kind, ...], values: Fields) -> str:
     return " . ".join(kind.text(value) for kind, value in zip(kinds, values, strict=True))
 
 
-def _padded(data: bytes) -> bytes:
-    return data + bytes(-len(data) % 4)
+def _pack(kinds: tuple[Kind, ...], values: Fields) -> bytes:
+    """Fields as the kernel holds them: several are padded to 4 bytes each."""
+    parts = [kind.pack(value) for kind, value in zip(kinds, values, strict=True)]
+    if len(parts) == 1:
+        return parts[0]
+    return b"".join([part + PADDING[len(part) & 3] for part in parts])
 
 
 def _unpack(kinds: tuple[Kind, ...], data: bytes) -> Fields:

@@ -132,11 +132,21 @@ def _portions(pieces: Sequence[bytes]) -> list[bytes]:
 def _element(where: NamedSet, element: Element) -> bytes:
     body = attribute(_KEY, attribute(_VALUE, where.pack_key(element.key)))
     if where.verdict and element.value is not None:
-        chain = attribute(_CHAIN, str(element.value).encode() + b"\0")
-        body += attribute(_DATA, attribute(_VERDICT, attribute(_CODE, _GOTO) + chain))
+        body += _goto(str(element.value))
     elif where.data is not None and isinstance(element.value, tuple):
         body += attribute(_DATA, attribute(_VALUE, where.pack_value(element.value)))
     if element.comment:
-        comment = element.comment.encode() + b"\0"
-        body += attribute(_USERDATA, bytes((_COMMENT, len(comment))) + comment)
+        body += _userdata(element.comment)
     return attribute(_ELEMENT, body)
+
+
+@lru_cache(maxsize=64)
+def _goto(chain: str) -> bytes:
+    named = attribute(_CHAIN, chain.encode() + b"\0")
+    return attribute(_DATA, attribute(_VERDICT, attribute(_CODE, _GOTO) + named))
+
+
+@lru_cache(maxsize=64)  # all that an attachment has is told as its own
+def _userdata(comment: str) -> bytes:
+    raw = comment.encode() + b"\0"
+    return attribute(_USERDATA, bytes((_COMMENT, len(raw))) + raw)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from ipaddress import ip_interface
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -80,7 +79,7 @@ def _ports(request: Request[Anything], ips: Sequence[IPConfig]) -> tuple[HostPor
         return ()
     pod: hostports.Pod = {}
     for ip in ips:
-        pod.setdefault(ip.family, ip_interface(ip.address))
+        pod.setdefault(ip.family, parsed.interface(ip.address))
     return hostports.wanted(request.runtime_config, pod)
 
 
@@ -126,7 +125,7 @@ def _leading(network: Network, ports: tuple[HostPort, ...]) -> dict[int, ruleset
     if not ports:
         return {}
     pod = {
-        each.version: ip_interface(f"{each.target}/{network.subnet_of(each.target).prefixlen}")
+        each.version: parsed.interface(f"{each.target}/{network.subnet_of(each.target).prefixlen}")
         for each in ports
     }
     return portmap.chains_for(portmap.Settings(markMasqBit=network.settings.markMasqBit), pod, ports)
