@@ -12,7 +12,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 
 import msgspec
 
@@ -304,17 +303,11 @@ def enable_forwarding(kernel: Kernel, families: set[int]) -> list[str]:
     """Have the host forward these families (4, 6), all or none; return the sysctls that were changed."""
     keys = [key for family, key in FORWARDING.items() if family in families]
     before = {key: value for key in keys if (value := kernel.parameters.read(key)) != "1"}
-    if not before:
-        return []
-
-    def run() -> list[str]:
+    if before:
         with undone_on_failure() as undo:
-            for key, value in before.items():
-                undo.append(partial(sysctl.write, key, value))
-                sysctl.write(key, 1)
-        return list(before)
-
-    return kernel.netns.run(run)
+            undo.append(lambda: sysctl.write_all(before, kernel.netns))
+            sysctl.write_all(dict.fromkeys(before, 1), kernel.netns)
+    return list(before)
 
 
 FORWARDING = {4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"}
