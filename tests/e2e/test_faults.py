@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -75,15 +74,11 @@ def test_on_a_full_disk_pods_end_and_are_removed(machine: Machine) -> None:
 
 
 def test_the_limit_of_open_files_is_raised_for_the_node_and_kept_for_programs(machine: Machine) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     names = [f"p{number}" for number in range(24)]
     for name in names:
         machine.write(f"{name}.yaml", SLEEPER.format(name=name))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (48, hard))
-    try:
-        machine.up()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    prefix = ["sh", "-c", 'ulimit -S -n 48; exec "$@"', "sh"]
+    machine.podwire("up", "--detach", str(machine.manifests), "--node-name", "n1", prefix=prefix)
     machine.wait_for(*(f"{name}=Running" for name in names))
     assert machine.ask("exec", "p0", "--", "sh", "-c", "ulimit -n").stdout == "48\n"
 

@@ -49,4 +49,5 @@ def test_a_second_delete_stops_what_the_first_was_patient_with(
     while addresses(machine):
         assert time.monotonic() < end
         time.sleep(0.05)
+    kubectl("wait", "pod/deaf", "--for=delete", "--timeout=20s")  # its last status is told first
     assert kubectl("get", "pods", "-o", "name") == ""

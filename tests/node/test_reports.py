@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from podwire.kube.metadata import ObjectMeta
 from podwire.kube.recorder import COMBINED, FLOOD_BURST, SIMILAR
 from podwire.kube.resource import NAMESPACES
@@ -55,6 +57,19 @@ async def test_what_differs_in_its_words_only_becomes_one_event(tmp_path: Path) 
         assert len(written) == SIMILAR + 1
         (combined,) = [one for one in written if one["message"].startswith(COMBINED)]
         assert combined["count"] == 5
+
+
+async def test_what_has_a_name_that_no_object_has_is_told_by_the_node_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster() as made, member(tmp_path, made) as m:
+        for bad in (pod("P_"), pod("fine", namespace="../x")):
+            m.node.recorder.pod(bad, WARNING, "FailedValidation", "its name")
+        m.node.recorder.pod(pod("other"), NORMAL, "Marker", "the last")
+        await m.until(lambda: bool(events(made, reason="Marker")))
+        assert events(made, reason="FailedValidation") == []
+        assert caplog.messages == []
+        assert len([one for one in m.node.events() if one.reason == "FailedValidation"]) == 2
 
 
 async def test_events_of_a_static_pod_wait_for_its_mirror_pod_and_name_what_it_names(tmp_path: Path) -> None:

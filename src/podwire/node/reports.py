@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from typing import NamedTuple
 
+from podwire.kube import names
 from podwire.kube.client import Client
 from podwire.kube.objects import Event, ObjectReference
 from podwire.kube.recorder import Recorder
@@ -52,6 +53,8 @@ class EventReports:
 
     def _heard(self, _change: str, event: Event) -> None:
         about, at = event.involved_object, self._node.clock.wall()
+        if names.dns_subdomain(about.name) or names.dns_label(about.namespace):
+            return  # a manifest was refused for it: no object is called so, and no event has a name after it
         if self._waits(about):
             self._held.append(_Held(_full_name(about), event, at))
         else:
