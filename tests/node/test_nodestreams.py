@@ -112,6 +112,8 @@ async def test_what_cannot_be_is_a_failure_as_kubelet_tells_it(tmp_path: Path) -
         with pytest.raises(Failure) as when:
             await streams.logs(WEB, LogOptions(since_time="yesterday"))
         assert when.value.code == 400
+        with pytest.raises(Failure, match="does not run"):  # its namespace has gone meanwhile
+            await streams.port_forward(WEB, 80)
         b.runtime.programs["main"] = Program(ends=[(0, 0)])
         b.give(pod("job", restartPolicy="Never"))
         await b.until(lambda: b.phase("job") == "Succeeded")

@@ -16,6 +16,7 @@ from pathlib import Path
 from asyncinotify import Inotify, Mask
 
 from podwire.kernel import netns
+from podwire.kernel.errors import NetnsError
 from podwire.kube.objects import Pod
 from podwire.node.logs import LogReader, Renderer
 from podwire.node.request import ApiFailure
@@ -114,13 +115,15 @@ def _logged(node: Node, pod: Pod, name: str, *, previous: bool) -> ContainerStat
 async def connect(node: Node, pod: Pod, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A TCP connection to ``port`` on the pod's loopback, IPv4 before IPv6. Raises OSError that says so."""
     sandbox = node.observed(pod).sandbox
+    stopped = ApiFailure(400, f'pod "{pod.metadata.name}" does not run')
     if sandbox is None or sandbox not in node.observed(pod).ready_sandboxes:
-        raise ApiFailure(400, f'pod "{pod.metadata.name}" does not run')
-    path = sandbox.netns
+        raise stopped
     failure: OSError | None = None
     for family, address in _LOOPBACK:
         try:
-            made = await asyncio.to_thread(_socket_inside, path, family)
+            made = await asyncio.to_thread(_socket_inside, sandbox.netns, family)
+        except NetnsError as error:  # it was stopped since the node last looked
+            raise stopped from error
         except OSError as error:
             failure = failure or error
             continue
