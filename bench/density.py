@@ -1,9 +1,11 @@
 """``python -m bench density``: what grows with the number of pods of the plugin `podwire`.
 
 4,000 routed pods, the last 400 beside the first 400; 1,000 pods on one bridge, the last 100 beside the first
-100; and the 4,000 deleted by 32 callers at once. In process, as the agent calls the plugin. Times are taken
-twice: as a clock on the wall shows them, and the processor's, which others on the machine disturb less.
-``BENCH_PODS`` sets another number of routed pods.
+100; and the 4,000 deleted by 32 callers at once. In process, as the agent calls the plugin. The first pods
+are those of a second host, a network namespace of its own, and are made in turns with the last ones of the
+full host: a machine that becomes slower or quicker meanwhile does so for both. Times are taken twice: as a
+clock on the wall shows them, and the processor's, which others on the machine disturb less. ``BENCH_PODS``
+sets another number of routed pods.
 """
 
 from __future__ import annotations
@@ -23,10 +25,12 @@ from typing import Any
 from podwire.cni.plugin import Result, call, make_request
 from podwire.kernel import netns
 from podwire.kernel.host import Kernel
+from podwire.kernel.netns import Netns
 from podwire.plugins import podwire
 
 ROUTED, BRIDGED, CALLERS = 4000, 1000, 32
 _PODS = Path("/run/netns")
+_SECOND = _PODS / "second-host"
 _WARM_UP = 5
 
 
@@ -47,9 +51,10 @@ class Growth:
 
 
 class Network:
-    """Pods of one network, by their numbers."""
+    """Pods of one network on one host, a network namespace, by their numbers."""
 
-    def __init__(self, kernel: Kernel, mode: str, subnet: str, data: Path) -> None:
+    def __init__(self, host: Netns, kernel: Kernel, mode: str, subnet: str, data: Path) -> None:
+        self._host = host
         self._kernel = kernel
         self._config = {
             "cniVersion": "1.1.0",
@@ -61,9 +66,16 @@ class Network:
         }
         self._results: dict[int, Result | None] = {}
 
-    def add(self, number: int) -> None:
-        """Attach one pod."""
-        self._results[number] = self._call("ADD", number)
+    def add(self, number: int) -> tuple[float, float]:
+        """Attach one pod; ms on the wall and of processor time, less the way into the host and out."""
+
+        def timed() -> tuple[float, float]:
+            begin, busy = time.perf_counter(), time.thread_time()
+            self._results[number] = self._call("ADD", number)
+            took = time.thread_time() - busy
+            return (time.perf_counter() - begin) * 1000, took * 1000
+
+        return self._host.run(timed)
 
     def delete(self, number: int) -> None:
         """Detach it."""
@@ -83,21 +95,20 @@ class Network:
         return call(podwire.PLUGIN, request, self._kernel)
 
 
-def grow(network: Network, pods: int) -> Growth:
-    """Attach the pods one after the other."""
-    wall, processor = [], []
-    for number in range(pods):
-        begin, busy = time.perf_counter(), time.thread_time()
-        network.add(number)
-        processor.append((time.thread_time() - busy) * 1000)
-        wall.append((time.perf_counter() - begin) * 1000)
+def grow(full: Network, fresh: Network, pods: int) -> Growth:
+    """Fill a host but for a tenth of the pods, and make that tenth in turns with the first of another."""
     tenth = pods // 10
-    first, last = slice(_WARM_UP, tenth), slice(-tenth, None)
-    return Growth(
-        pods,
-        (statistics.median(wall[first]), statistics.median(wall[last])),
-        (statistics.median(processor[first]), statistics.median(processor[last])),
+    for number in range(pods - tenth):
+        full.add(number)
+    first, last = [], []
+    for number in range(tenth):
+        first.append(fresh.add(pods + number))
+        last.append(full.add(pods - tenth + number))
+    (wall_first, busy_first), (wall_last, busy_last) = (
+        [statistics.median(column) for column in zip(*times[_WARM_UP:], strict=True)]
+        for times in (first, last)
     )
+    return Growth(pods, (wall_first, wall_last), (busy_first, busy_last))
 
 
 def main() -> None:
@@ -105,26 +116,35 @@ def main() -> None:
     routed = int(os.environ.get("BENCH_PODS", str(ROUTED)))
     bridged = min(BRIDGED, routed)
     directory = Path(tempfile.mkdtemp(prefix="podwire-density-"))
-    print(f"making {routed} network namespaces ...", file=sys.stderr, flush=True)
-    for number in range(routed):
-        netns.create(_PODS / f"pod{number}")
+    names = [_SECOND, *(_PODS / f"pod{number}" for number in range(routed + routed // 10))]
+    print(f"making {len(names)} network namespaces ...", file=sys.stderr, flush=True)
+    for name in names:
+        netns.create(name)
     gc.disable()  # the bench's own objects are many
     try:
-        with Kernel.open() as kernel:
-            network = Network(kernel, "routed", "10.64.0.0/16", directory)
-            print(f"{routed} routed pods: {grow(network, routed)}")
-            print(f"{routed} deletions by {CALLERS} callers: {_deleted(network, routed):.2f} s")
-            network = Network(kernel, "bridge", "10.65.0.0/16", directory)
-            print(f"{bridged} pods on one bridge: {grow(network, bridged)}")
-            print(f"{bridged} deletions by {CALLERS} callers: {_deleted(network, bridged):.2f} s")
+        with (
+            netns.current() as host,
+            netns.open(_SECOND) as second,
+            Kernel(netns.current()) as kernel,
+            Kernel(netns.open(_SECOND)) as other,
+        ):
+            for mode, subnet, pods, told in (
+                ("routed", "10.64.0.0/16", routed, "routed pods"),
+                ("bridge", "10.65.0.0/16", bridged, "pods on one bridge"),
+            ):
+                full = Network(host, kernel, mode, subnet, directory / "full")
+                fresh = Network(second, other, mode, subnet, directory / "fresh")
+                print(f"{pods} {told}: {grow(full, fresh, pods)}")
+                print(f"{pods} deletions by {CALLERS} callers: {_deleted(full, range(pods)):.2f} s")
+                _deleted(fresh, range(pods, pods + pods // 10))
     finally:
         shutil.rmtree(directory)
-        for number in range(routed):
-            netns.remove(_PODS / f"pod{number}")
+        for name in names:
+            netns.remove(name)
 
 
-def _deleted(network: Network, pods: int) -> float:
+def _deleted(network: Network, pods: range) -> float:
     with ThreadPoolExecutor(CALLERS) as callers:
         begin = time.perf_counter()
-        list(callers.map(network.delete, range(pods)))
+        list(callers.map(network.delete, pods))
         return time.perf_counter() - begin
