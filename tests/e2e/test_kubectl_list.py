@@ -151,17 +151,18 @@ def _changed(k: Stock, machine: Machine) -> None:
 def _watched(k: Stock, machine: Machine) -> None:
     """A pod's life as ``get -w``, ``events --watch`` and ``wait`` tell it."""
     with (
-        k.beside("get", "pods", "-w", "--field-selector", "metadata.name=seen") as pods,
+        k.beside("get", "pods", "-w", "--field-selector", "metadata.namespace=default") as pods,
         k.beside("events", "--watch") as events,
     ):
         events.until("Pod/web")
+        pods.until("web")
         applied(k, pod("seen"))
-        pods.until("Pending", "ContainerCreating", "1/1", "Running")
+        pods.until("seen", "Pending", "ContainerCreating", "1/1", "Running")
         events.until("Pod/seen", "Successfully assigned default/seen to n1")
         with k.beside("wait", "pod/seen", "--for=delete", "--timeout=20s") as waiting:
             assert k("delete", "pod", "seen") == 'pod "seen" deleted\n'
             waiting.ends()
-        pods.until("Running", "Terminating", "0/1", "Completed")
+        pods.until("seen", "Running", "Terminating", "0/1", "Completed")
         events.until("Stopping container main")
     assert re.search(r"Normal +Killing +pod/seen ", k("get", "events", "--sort-by=.lastTimestamp"))
 
