@@ -14,6 +14,7 @@ import gc
 import os
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -128,6 +129,8 @@ def main() -> None:
             Kernel(netns.current()) as kernel,
             Kernel(netns.open(_SECOND)) as other,
         ):
+            for one in (host, second):
+                one.run(_give_uplink)
             for mode, subnet, pods, told in (
                 ("routed", "10.64.0.0/16", routed, "routed pods"),
                 ("bridge", "10.65.0.0/16", bridged, "pods on one bridge"),
@@ -141,6 +144,17 @@ def main() -> None:
         shutil.rmtree(directory)
         for name in names:
             netns.remove(name)
+
+
+def _give_uplink() -> None:
+    """Nodes have one. Without an address the kernel looks through all links for one with each route."""
+    for words in (
+        "link add uplink type veth peer uplink-peer",
+        "address add 192.0.2.2/24 dev uplink",
+        "link set uplink up",
+        "link set uplink-peer up",
+    ):
+        subprocess.run(["ip", *words.split()], check=True)
 
 
 def _deleted(network: Network, pods: range) -> float:
